@@ -178,6 +178,18 @@ def test_rows_tell_the_shape_that_a_module_leaves_open() -> None:
         rn.lipschitz(module, (-1, 1))
 
 
+def test_another_model_tells_the_shape_that_a_module_leaves_open() -> None:
+    nn = pytest.importorskip("torch.nn")
+    convolve = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).eval()
+    network = rn.load(convolve, (1, 4, 4))
+    for pair in ((convolve, network), (network, convolve)):
+        assert rn.compare(*pair, (0, 1)).verdict == "equal"
+    with pytest.raises(RelunormError, match="example="):
+        rn.compare(convolve, convolve, (0, 1))
+    with pytest.raises(RelunormError, match="example="):
+        rn.compare(convolve, NET, (0, 1))
+
+
 def test_signatures_stay_readable() -> None:
     for name in CALLS:
         value = getattr(rn, name)

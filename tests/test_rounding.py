@@ -9,6 +9,7 @@ import pytest
 
 from relunorm import Activation, Affine, Box, Layer, Network, rounding
 from relunorm.extrema.localize import localize
+from relunorm.floats import at_least, at_most
 
 
 def exact_values(network: Network, point: np.ndarray) -> list[Fraction]:
@@ -84,3 +85,15 @@ def test_integers_leave_jacobians_exact():
     assert not rounding.jacobians_are_exact(
         Network.from_weights([[[0.1], [0.2]], [[0.3, 0.7]]]), np.ones(1)
     )
+
+
+def test_printed_bounds_hold():
+    rng = np.random.default_rng(5)
+    values = [*rng.normal(size=200) * 10.0 ** rng.integers(-300, 300, 200), 0.0, 9.996, 1e22, -0.5]
+    for value in map(float, values):
+        for digits in (2, 3, 9):
+            low, high = (Fraction(show(value, digits)) for show in (at_least, at_most))
+            assert low <= Fraction(value) <= high
+            assert high - low <= abs(Fraction(value)) * Fraction(10) ** (1 - digits)
+    assert at_most(9.996, 3) == "10"
+    assert (at_least(float("-inf")), at_most(float("inf"))) == ("-inf", "inf")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -87,3 +88,24 @@ def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.fl
         low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
     low = np.where(values == 0, np.inf, low)
     return low.min(axis=axis, initial=np.inf)
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """A bound in so many digits, rounded up so that it still holds.
+
+    >>> at_most(0.12341), at_most(2 / 3, 3), at_least(2 / 3, 3)
+    ('0.1235', '0.667', '0.666')
+    """
+    return _shown(value, digits, ROUND_CEILING)
+
+
+def at_least(value: float, digits: int = 4) -> str:
+    """What was found in so many digits, rounded down."""
+    return _shown(value, digits, ROUND_FLOOR)
+
+
+def _shown(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return str(float(value))
+    shown = Context(prec=digits, rounding=rounding).create_decimal_from_float(float(value))
+    return f"{float(shown):.{digits}g}"

@@ -82,6 +82,18 @@ def test_a_bad_text_table_is_one_clear_error(tmp_path, capsys, case):
     assert len(error.splitlines()) <= 3
 
 
+@pytest.mark.parametrize("options", [["--one-hot"], ["--one-hot", "--missing", "median"]])
+def test_a_slip_in_a_column_of_numbers_is_named(tmp_path, capsys, options):
+    rows = [f"{1.5 * k},{'ab'[k % 2]},{k}" for k in range(40)]
+    rows[7] = "1O.5,a,7"
+    (tmp_path / "t.csv").write_text("\n".join(["size,kind,price", *rows]) + "\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", str(tmp_path / "t.csv"), "--target", "price", *options])
+    assert stop.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "line 9, column 'size': '1O.5' is not a number, unlike 39 of its 40 cells" in said
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import relunorm as rn
+from relunorm import __main__ as start
 from relunorm.cli import app, main
 from relunorm.cli.examples import EXAMPLES
 
@@ -144,3 +146,19 @@ def test_an_interrupt_that_was_caught_ends_with_130(
     shown = capsys.readouterr()
     assert '"lower"' in shown.out  # what was found is printed all the same
     assert "interrupted" in shown.err
+
+
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "relunorm.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "relunorm.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as stop:
+        start.main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "relunorm: interrupted\n"

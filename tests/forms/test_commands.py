@@ -241,6 +241,29 @@ def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     assert kind == onnx.TensorProto.FLOAT
 
 
+def test_a_batch_normalization_does_not_change_the_number_type(capsys, tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    first, norm, last = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        first.bias[0] = -100.0  # never active, so that something is removed
+        norm.running_var.copy_(torch.tensor([2.0, 3.0, 5.0, 7.0]))
+    model = torch.nn.Sequential(first, norm, torch.nn.ReLU(), last).eval()
+    given, out = tmp_path / "given.pt2", tmp_path / "out.pt2"
+    torch.export.save(torch.export.export(model, (torch.zeros(1, 3),)), given)
+    assert rn.load(given).precision == "float32"
+    code, text, _ = run(capsys, "normalize", given, "-o", out, "--domain", "box:-1,1", "--json")
+    assert code == 0
+    assert json.loads(text)["after"]["units"] == 3
+    x = torch.rand(1, 3)
+    found = torch.export.load(out).module()(x)
+    torch.testing.assert_close(found, model(x))
+    code, _, _ = run(capsys, "normalize", given, "-o", out, "--form", "pow2")
+    assert code == 0
+    assert rn.load(out).precision == "float64"
+    points = np.random.default_rng(0).uniform(-1, 1, (50, 3))
+    np.testing.assert_array_equal(rn.load(out)(points), rn.load(given)(points))
+
+
 def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     for name, shift in (("a.npz", 0.0), ("b.npz", 0.25)):
         net = rn.Network.from_weights([[[1.0], [-1.0]]], [[shift, 0.0]])
@@ -248,4 +271,5 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     asked = ("compare", tmp_path / "a.npz", tmp_path / "b.npz", "--domain", "box:-1,1", "--top1")
     code, text, _ = run(capsys, *asked)
     assert code == 1
-    assert "classes right and left at" in " ".join(text.split())
+    told = "the two models choose different classes, right and left, at x ="
+    assert told in " ".join(text.split())

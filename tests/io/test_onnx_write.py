@@ -103,3 +103,22 @@ def test_leaky_units_come_back_as_they_were(slope: float, tmp_path: Path) -> Non
     rn.save(network, path, dtype="float32")
     slopes = {layer.activation.slope for layer in rn.load(path).layers}
     assert slopes == {float(np.float32(slope))}
+
+
+@pytest.mark.parametrize("names", [("img", "score"), ("output", "input"), ("layer0_bias", "last")])
+def test_names_of_the_file_that_was_read_are_kept(names: tuple[str, str], tmp_path: Path) -> None:
+    weights = [np.array([[1.0, -2.0], [0.5, 1.0]]), np.array([[1.0, -1.0]])]
+    network = rn.Network.from_weights(weights, [np.ones(2), np.ones(1)])
+    model = rn.to_onnx(network.replace(names=("img", "score")), "float64")
+    assert (model.graph.input[0].name, model.graph.output[0].name) == ("img", "score")
+    read = rn.load(model)
+    assert read.names == ("img", "score")
+    small = rn.normalize(read, "minimal", (-1, 1)).network.replace(names=names)
+    rn.save(small, tmp_path / "small.onnx", dtype="float64")
+    session = onnxruntime.InferenceSession(
+        tmp_path / "small.onnx", providers=["CPUExecutionProvider"]
+    )
+    assert rn.normalize(read, "minimal", (-1, 1)).network.names == ("img", "score")
+    x = np.array([[0.25, -0.5]])
+    (result,) = session.run(None, {session.get_inputs()[0].name: x})  # also where names clash
+    np.testing.assert_allclose(result, read(x))

@@ -15,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
+from relunorm.io.border import as_domain
+from relunorm.io.table import read_table
 
 
 def fitted(estimator, X, y):  # type: ignore[no-untyped-def]
@@ -77,6 +79,35 @@ def test_what_scikit_learn_cannot_hold() -> None:
         rn.load(MLPRegressor(activation="tanh"))
 
 
+@pytest.mark.parametrize("ending", ["", ".onnx", ".npz", ".safetensors"])
+def test_the_columns_of_a_dataframe_are_found_by_name(ending: str, tmp_path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    names = ["height", "weight", "age"]
+    frame = pandas.DataFrame(rng.normal(size=(60, 3)) * [1.0, 20.0, 0.1], columns=names)
+    pipeline = make_pipeline(StandardScaler(), LinearRegression())
+    pipeline.fit(frame, frame["height"] - frame["age"])
+    network = rn.load(pipeline)
+    if ending:
+        rn.save(network, tmp_path / f"m{ending}", dtype="float64")
+        network = rn.load(tmp_path / f"m{ending}")
+    assert [column.name for column in network.columns] == names
+    assert rn.load(pipeline.fit(frame.to_numpy(), frame["age"])).columns == ()
+    turned = frame[names[::-1]].assign(more=1.0)
+    np.testing.assert_array_equal(network(turned), network(frame.to_numpy()))
+    asked = [rn.certify(network, rows[:1], delta=0.1).rows[0].radius for rows in (turned, frame)]
+    assert asked[0] == asked[1]
+    assert repr(as_domain(turned, network)) == repr(rn.Box.around(frame.to_numpy()))
+    with pytest.raises(rn.errors.InvalidInputError, match="no weight; it has height, wieght, age"):
+        rn.certify(network, frame.rename(columns={"weight": "wieght"}), delta=0.1)
+    turned.to_csv(tmp_path / "turned.csv", index=False)
+    frame.rename(columns={"weight": "wieght"}).to_csv(tmp_path / "typo.csv", index=False)
+    table = read_table(tmp_path / "turned.csv", columns=network.columns)
+    np.testing.assert_allclose(table.x, frame.to_numpy(), rtol=1e-12)
+    with pytest.raises(rn.errors.InvalidInputError, match="Did you mean 'wieght'"):
+        read_table(tmp_path / "typo.csv", columns=network.columns)
+
+
 @pytest.mark.parametrize("kind", ["perceptron", "logistic", "three classes", "regression"])
 def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
     convert = pytest.importorskip("skl2onnx").to_onnx
@@ -103,3 +134,5 @@ def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
     found = rn.compare(pipeline, exported, x)
     assert found.verdict == "within"
     assert found.precision == "float32"
+    if kind == "perceptron":  # the others keep their weights in attributes, which are float32
+        assert rn.load(convert(pipeline, x[:1])).precision == "float64"

@@ -78,7 +78,8 @@ def test_file_is_as_small_as_the_one_that_was_read(tmp_path: Path) -> None:
     assert [n for n in nodes if n != "Identity"] == [
         "Conv", "Relu", "MaxPool", "Conv", "LeakyRelu", "AveragePool", "Flatten", "Gemm",
     ]  # fmt: skip
-    found = onnxruntime.InferenceSession(second).run(None, {"input": x.numpy()})[0]
+    name = onnx.load(first).graph.input[0].name
+    found = onnxruntime.InferenceSession(second).run(None, {name: x.numpy()})[0]
     np.testing.assert_allclose(found, module(x).detach().numpy(), atol=1e-6)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
+import signal
 from fractions import Fraction
 from itertools import pairwise
 
@@ -16,9 +19,11 @@ from typer.testing import CliRunner
 
 import relunorm as rn
 from relunorm import Box, Network, NormBall
-from relunorm.cli import app
+from relunorm.cli import app, main
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.questions.neighbourhood import neighbourhood
+
+certify_module = importlib.import_module("relunorm.questions.certify")
 
 
 def random_net(rng: np.random.Generator, *widths: int) -> Network:
@@ -222,6 +227,147 @@ def test_bad_rows_are_named_and_the_others_answered():
     assert "row 2: input 0 is 9, outside of the valid range [-5, 5]" in reasons[2]
     assert "row 3: label 7, but the model has classes 0 to 1" in reasons[3]
     assert found.accuracy(0.5) == (1.0, 1.0)
+
+
+def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys):
+    plain = Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]])
+    net = plain.replace(head=rn.Head((), ("oak", "ash")))
+    rows = [[3.0], [3.0], [-3.0], [3.0]]
+    found = rn.certify(net, rows, 0.5, label=["oak", "pine", "ash", None])
+    assert [row.verdict for row in found.rows] == ["robust", "invalid", "robust", "invalid"]
+    assert found.rows[1].reason == "row 1: label 'pine', but the model has classes oak, ash"
+    rn.save(net, tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n3,oak\n3,pine\n-3,ash\n")
+    data = ["--data", str(tmp_path / "rows.csv"), "--target", "kind", "--eps", "0.5", "--json"]
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", str(tmp_path / "net.npz"), *data])
+    assert stop.value.code == 2
+    told = capsys.readouterr()
+    assert "row 1: label 'pine'" in told.err
+    assert json.loads(told.out)["counts"] == {
+        "robust": 2, "attacked": 0, "unknown": 0, "invalid": 1,
+    }  # fmt: skip
+
+
+def test_a_radius_for_each_input():
+    """One affine output w x + b changes its sign at |w x + b| / sum |w_i| s_i, in lengths s."""
+    w, b = np.array([3.0, -2e-4, 5e3, 1.0]), 0.7
+    net = Network.from_weights([[w]], [[b]])
+    scale, x = np.array([0.3, 2e4, 1e-3, 0.0]), np.array([1.0, 1e4, 1e-4, 2.0])
+    exact = sum((Fraction(a) * Fraction(c) for a, c in zip(w, x, strict=True)), Fraction(b))
+    exact = abs(exact) / sum(abs(Fraction(a)) * Fraction(c) for a, c in zip(w, scale, strict=True))
+    found = rn.certify(net, [x], scale=scale)
+    low, high = found.rows[0].radius
+    assert Fraction(low) <= exact <= Fraction(high)
+    assert high - low <= 0.01 * high
+    moved = np.abs(found.rows[0].adversarial - x)
+    assert moved[3] == 0
+    assert (moved <= high * scale * (1 + 1e-12)).all()
+    for factor, verdict in ((0.999, "robust"), (1.001, "attacked")):
+        radii = factor * float(exact) * scale
+        row = rn.certify(net, [x], radii).rows[0]
+        assert row.verdict == verdict
+        if verdict == "attacked":
+            assert all(
+                abs(Fraction(a) - Fraction(c)) <= Fraction(r)
+                for a, c, r in zip(row.adversarial, x, radii, strict=True)
+            )
+        else:
+            assert row.radius[0] == 1.0
+    for bad in ({"radius": [1.0, 2.0]}, {"scale": np.zeros(4)}, {"scale": scale, "norm": 2}):
+        with pytest.raises(InvalidInputError, match="a radius or a scale for each input"):
+            rn.certify(net, [x], **bad)
+
+
+def test_the_spread_of_a_table_as_the_unit(tmp_path):
+    net = Network.from_weights([[[1.0, 1.0], [-1.0, -1.0]]])
+    rn.save(net, tmp_path / "net.npz")
+    rows = np.array([[3.0, 300.0], [1.0, 100.0], [2.0, 200.0]])
+    np.savez(tmp_path / "rows.npz", x=rows)
+    asked = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.npz"), "--json"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--scale", "spread"]).output)
+    np.testing.assert_allclose(found["scale"], rows.std(axis=0))
+    for row, x in zip(found["rows"], rows, strict=True):
+        low, high = row["radius"]
+        assert low <= x.sum() / rows.std(axis=0).sum() <= high
+    bad = CliRunner().invoke(app, [*asked, "--scale", "wide"])
+    assert isinstance(bad.exception, InvalidInputError)
+
+
+def test_an_interrupt_keeps_the_rows_decided_until_then(tmp_path, monkeypatch, capsys):
+    net = Network.from_weights([[[1.0], [-1.0]]])
+    rows = np.full((6, 1), 4.0)
+    rn.save(net, tmp_path / "net.npz")
+    np.savez(tmp_path / "rows.npz", x=rows)
+    decide = certify_module.decide_any
+    asked = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.npz"), "--json"]
+
+    def interrupted(after: int, caught: bool):
+        calls = iter(range(100))
+
+        def run(*arguments, **options):
+            if next(calls) == after:
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:  # as a search does that is under way
+                    if not caught:
+                        raise
+            return decide(*arguments, **options)
+
+        monkeypatch.setattr(certify_module, "decide_any", run)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for caught in (False, True):
+            interrupted(2, caught)
+            found = rn.certify(net, rows, 1.0)
+            verdicts = ["robust"] * (2 + caught) + ["unknown"] * (4 - caught)
+            assert [row.verdict for row in found.rows] == verdicts
+            assert found.stopped == found.rows[-1].reason == "interrupted"
+        interrupted(2, False)
+        with pytest.raises(SystemExit) as stop:
+            main([*asked, "--eps", "1"])
+        told = capsys.readouterr()
+        assert stop.value.code == 130
+        assert json.loads(told.out)["counts"]["robust"] == 2
+        assert "what was found until then is kept" in told.err
+        interrupted(0, False)
+        with pytest.raises(KeyboardInterrupt):
+            rn.certify(net, rows, 1.0)
+        interrupted(0, False)
+        with pytest.raises(SystemExit) as stop:
+            main([*asked, "--eps", "1"])
+        assert stop.value.code == 130
+        assert capsys.readouterr() == ("", "relunorm: interrupted\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_time_that_is_left_goes_to_the_rows_that_are_undecided(monkeypatch):
+    net = Network.from_weights([[[1.0], [-1.0]]])
+    decide, asked = certify_module.decide_any, []
+
+    def run(network, domain, groups, clock, *rest):
+        """Row 0 is undecided until it gets more than its share of a third."""
+        row = round(float(domain.center[0])) - 4
+        asked.append(row)
+        found = decide(network, domain, groups, clock, *rest)
+        if row == 0 and clock.limit < 3600 / 2:
+            clock.ends = clock.began  # its time is up
+            return dataclasses.replace(found, verdict="unknown")
+        return found
+
+    monkeypatch.setattr(certify_module, "decide_any", run)
+    found = rn.certify(net, [[4.0], [5.0], [6.0]], 1.0, time_limit=3600)
+    assert asked == [0, 1, 2, 0]
+    assert [row.verdict for row in found.rows] == ["robust"] * 3
+    monkeypatch.setattr(
+        certify_module,
+        "decide_any",
+        lambda *asked: dataclasses.replace(decide(*asked), verdict="unknown"),
+    )
+    left = rn.certify(net, [[4.0]], 1.0, time_limit=3600).rows[0]
+    assert (left.verdict, left.reason) == ("unknown", certify_module.ROUNDING)
 
 
 @pytest.mark.parametrize(

@@ -112,13 +112,15 @@ def test_a_ball_is_enclosed():
     assert (found.upper >= slopes.max(axis=0)).all()
 
 
-def test_kinks_too_close_for_floats_leave_the_interval_of_the_slopes():
+def test_kinks_too_close_for_floats_leave_the_slope_between_them():
     size = 1e3
     net = Network.from_weights(
         [[[1.0], [0.1]], [[size, -10 * size]]], [[-0.3, -0.03], [0.0]]
     )  # steep on a stretch that no float lies in
+    assert Fraction(0.03) / Fraction(0.1) < Fraction(0.3)  # so that the second unit acts alone
     found = rn.sensitivity(net, Box([0.0], [1.0]))
-    assert found.upper[0, 0] >= size * (1 - 1e-9)
+    assert found.lower[0, 0] <= -size * (1 - 1e-9)
+    assert found.upper[0, 0] >= 0.0
     assert not found.exact.any()
 
 

@@ -14,7 +14,7 @@ import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.report import runner
 from relunorm.report.case import make_case
-from relunorm.report.sections import quality, regions, robustness, sensitivity
+from relunorm.report.sections import advice, quality, regions, robustness, sensitivity
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 5))
@@ -157,6 +157,16 @@ def test_inputs_have_the_names_of_the_table() -> None:
         rn.report(NET, X, feature_names=["a", "b", "c"])
 
 
+def test_the_scale_of_targets_is_no_advice_once_they_are_fitted() -> None:
+    net = rn.Network.from_weights([np.eye(5), 1e3 * np.ones((1, 5))])
+    noise = RNG.normal(size=(80, 1))
+    told = rn.diagnose(net, X, net(X), optimizer="sgd").advice
+    for y, wanted in ((net(X) + noise, 0), (1e5 * noise, 1)):
+        learned = advice._learned(quality.compute(case(net, y=y), 1.0))
+        items = advice._units({"body": {"sentences": told}}, False, True, learned)
+        assert sum("TargetScaler" in item["call"] for item in items) == wanted
+
+
 def test_slopes_hold_what_jacobians_show() -> None:
     body = sensitivity.compute(case(classes=list(NAMES)), 20.0)
     box = rn.Box.around(X)
@@ -185,6 +195,10 @@ def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
     assert (body["rows"]["value"], body["nearest"]["value"]) == (6, 2)
     assert 1 <= body["median"]["value"] <= 2  # of the sample alone
     assert body["partial"] == ""
+    wrong = case(net, x, NAMES[np.ones(2000, dtype=int)], classes=list(NAMES[:2]))
+    none = robustness.compute(wrong, 3600.0)
+    assert none["rows"]["value"] == 6
+    assert none["median"]["value"] == none["curve"]["rows"][0][1] == 0.0  # as the curve counts them
     hurried = robustness.compute(found, 0.0)
     assert hurried["certified"]["value"] == 0
     assert (hurried["rows"]["value"], hurried["nearest"]["value"]) == (0, 1)  # no sample of one

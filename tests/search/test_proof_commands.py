@@ -38,6 +38,24 @@ def test_a_proof_is_written_and_verified(tmp_path):
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize("command", ["lipschitz", "sensitivity"])
+def test_proofs_about_slopes_are_written_and_verified(command, tmp_path):
+    path = str(tmp_path / "p.json")
+    made = run(command, "example:moons", "--domain", "box:-2,3", "--proof", path, "--json")
+    assert made.exit_code == 0
+    assert json.loads(made.stdout)["proof"] == path
+    checked = run("verify", path, "example:moons", "--json")
+    assert checked.exit_code == 0
+    assert json.loads(checked.stdout)["holds"]
+    assert "holds" in run("verify", path, "example:moons").stdout
+    changed = json.loads((tmp_path / "p.json").read_text())
+    changed["claims"][0]["upper"] *= 0.9
+    (tmp_path / "q.json").write_text(json.dumps(changed))
+    refused = run("verify", str(tmp_path / "q.json"), "example:moons")
+    assert refused.exit_code == 1
+    assert "does not hold" in refused.stdout
+
+
 def test_no_proof_of_an_unfinished_search(tmp_path):
     path = str(tmp_path / "p.json")
     command = ["maximize", "example:moons", "--domain", "box:-2,3", "--proof", path]

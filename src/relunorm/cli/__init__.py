@@ -101,14 +101,23 @@ def main(arguments: list[str] | None = None) -> None:
         except (RelunormError, OSError) as error:
             typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
             sys.exit(130 if interrupts.seen else 2)
-        except KeyboardInterrupt:
-            typer.echo("relunorm: interrupted", err=True)
-            sys.exit(130)
-        except SystemExit:
-            if interrupts.seen:  # a function caught it to keep what it had found
-                typer.echo("relunorm: interrupted; what was found until then is kept", err=True)
-                sys.exit(130)
+        except (Exception, KeyboardInterrupt) as error:
+            # an import that is interrupted may end in an error of another name
+            if not interrupts.seen and not isinstance(error, KeyboardInterrupt):
+                raise
+            _stop_interrupted("")
+        except SystemExit as stop:
+            if interrupts.seen:
+                lost = stop.__context__ is not None and isinstance(
+                    stop.__context__.__cause__, KeyboardInterrupt
+                )  # else a function caught it to keep what it had found
+                _stop_interrupted("" if lost else "; what was found until then is kept")
             raise
+
+
+def _stop_interrupted(what: str) -> None:
+    typer.echo(f"relunorm: interrupted{what}", err=True)
+    sys.exit(130)
 
 
 def _describe(error: Exception) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relunorm.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -51,6 +53,17 @@ def parse_example(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
+
+
+def write_proof(proof: Any, path: str | None) -> None:
+    """Write what `--proof` asks for."""
+    if path is None:
+        return
+    if proof is None:
+        raise InvalidInputError(
+            "there is no proof yet: the search did not finish; give it more --time-limit"
+        )
+    proof.save(path)
 
 
 def threads(jobs: int | None) -> int:

@@ -44,6 +44,7 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
+from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import seal as seal
 from relunorm.forms.certificate.document import (
     Check,
@@ -149,7 +150,7 @@ class ProgramCertificate:
         return cls(document)
 
     def __repr__(self) -> str:
-        return f"ProgramCertificate(|program - network| <= {self.epsilon:.3g})"
+        return f"ProgramCertificate(|program - network| <= {at_most(self.epsilon, 3)})"
 
 
 def verify(

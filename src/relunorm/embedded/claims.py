@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from relunorm.embedded.pieces.polygon import output_bounds
 from relunorm.embedded.proof.cutting import Bounds, bound_part
 from relunorm.embedded.proof.difference import Change
 from relunorm.errors import InvalidInputError
+from relunorm.floats import at_least, at_most
 from relunorm.forms.certificate.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
@@ -147,23 +147,6 @@ def _in_words(document: dict[str, Any], integer: bool) -> list[str]:
         apart = at_most(largest(steps["bounds"]))
         lines.append(f"{apart} where no step is near its threshold (see the certificate)")
     return lines
-
-
-def at_most(value: float, digits: int = 4) -> str:
-    """A bound in so many digits, rounded up so that it still holds."""
-    return _shown(value, digits, ROUND_CEILING)
-
-
-def at_least(value: float, digits: int = 4) -> str:
-    """What was found in so many digits, rounded down."""
-    return _shown(value, digits, ROUND_FLOOR)
-
-
-def _shown(value: float, digits: int, rounding: str) -> str:
-    if not np.isfinite(value):
-        return str(value)
-    shown = Context(prec=digits, rounding=rounding).create_decimal_from_float(float(value))
-    return f"{float(shown):.{digits}g}"
 
 
 def largest(values: list[float | None]) -> float:

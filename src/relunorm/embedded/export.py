@@ -19,7 +19,7 @@ from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate
-from relunorm.embedded.claims import at_least, at_most, check_classes, notes
+from relunorm.embedded.claims import check_classes, notes
 from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces.line import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
@@ -29,6 +29,7 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedFormatError,
 )
+from relunorm.floats import at_least, at_most
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown

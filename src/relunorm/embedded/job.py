@@ -25,7 +25,7 @@ from relunorm.embedded.arithmetic.terms import (
 )
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
-from relunorm.embedded.claims import at_most, claims, rows_of
+from relunorm.embedded.claims import claims, rows_of
 from relunorm.embedded.pieces.line import Piecewise, build_pieces
 from relunorm.embedded.pieces.tree_build import build_tree
 from relunorm.embedded.programs import (
@@ -40,6 +40,7 @@ from relunorm.embedded.proof.walk import grid_box
 from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
+from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.network import Network
 

@@ -101,7 +101,7 @@ class Local:
 
         Of large networks it has one column: the sums over the inputs.
         """
-        if self._is_original or self._has_exact_jacobians:
+        if self._is_original or self.has_exact_jacobians:
             return np.zeros((self.network.output_size, 1))
         own = rounding.gradients(self.network, self.own_bounds)
         everything = np.zeros((self.original.input_size, own[0].shape[1]))
@@ -132,7 +132,7 @@ class Local:
     @cached_property
     def jacobian_search_error(self) -> NDArray[np.float64]:
         """How far Jacobians of ``network`` can be off that are computed from affine forms."""
-        if self._has_exact_jacobians:
+        if self.has_exact_jacobians:
             return np.zeros((self.network.output_size, 1))
         rates = rounding.gradients(self.network, self.own_bounds)
         return self.sensitivity.total(rates, constant=False)
@@ -143,7 +143,8 @@ class Local:
         return rounding.sensitivity(self.network, self.own_bounds)
 
     @cached_property
-    def _has_exact_jacobians(self) -> bool:
+    def has_exact_jacobians(self) -> bool:
+        """Whether Jacobians of the original network are computed without any rounding."""
         half = np.ones(self.original.input_size)
         if self.domain is not None:
             half[self.free] = self.domain.bounding_box.halfwidth

@@ -299,4 +299,5 @@ def _like(network: Network, original: Network) -> Network:
         input_shape=original.input_shape,
         output_shape=original.output_shape,
         origin=original.origin,
+        columns=original.columns,
     )

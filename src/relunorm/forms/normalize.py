@@ -12,6 +12,7 @@ from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
+from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
@@ -99,7 +100,11 @@ class Normalized(Shown):
 
     def __repr__(self) -> str:
         gone = ", ".join(f"{n} {reason}" for reason, n in self.counts.items()) or "nothing"
-        bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
+        bound = (
+            ""
+            if self.certificate is None
+            else f", |f - f'| <= {at_most(self.certificate.bound, 2)}"
+        )
         bound += f", stopped: {self.stopped}" if self.stopped else ""
         bound += f", kept: {self.kept}" if self.kept else ""
         bound += ", convolutions as matrices" if self.unfolded else ""

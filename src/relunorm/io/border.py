@@ -17,8 +17,14 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
+from relunorm.errors import (
+    InvalidDomainError,
+    InvalidInputError,
+    RelunormError,
+    UnsupportedFormatError,
+)
 from relunorm.network import Network
+from relunorm.network.columns import arranged
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +43,8 @@ def accepts(
     Args:
         models: the parameters that are networks; the first one tells the dimension of a domain.
         domains: the parameters that are domains, None among them staying None.
-        data: the parameter whose rows tell the shape of an input where the model leaves it open.
+        data: the parameter whose rows tell the shape of an input where the model leaves it open;
+            the columns of a DataFrame are found by name where the model knows them.
 
     >>> @accepts("network", domains=("domain",))
     ... def volume(network, domain):
@@ -56,9 +63,10 @@ def accepts(
             except TypeError:
                 return function(*args, **options)  # raises the error of a wrong call itself
             given = bound.arguments
-            for name in models:
-                if name in given:
-                    given[name] = as_network(given[name], given.get(data))
+            asked = {name: given[name] for name in models if name in given}
+            given.update(_networks(asked, given.get(data)))
+            if given.get(data) is not None:
+                given[data] = arranged(given[data], given[models[0]].columns)
             for name in domains:
                 needed = signature.parameters[name].default is inspect.Parameter.empty
                 if name in given and (needed or given[name] is not None):
@@ -81,10 +89,35 @@ def as_network(model: Model, data: Any = None) -> Network:
     from relunorm.io import load
 
     rows = None if isinstance(model, str | Path) else _batch(data)
-    if rows is not None:
-        with suppress(RelunormError):  # without them, what is wrong is said of the model alone
-            return load(model, rows)
-    return load(model)
+    if rows is None:
+        return load(model)
+    try:
+        return load(model, rows)
+    except RelunormError as error:
+        with suppress(RelunormError):  # then what is wrong with the rows is said of them
+            return load(model)
+        raise error
+
+
+def _networks(models: dict[str, Model], data: Any) -> dict[str, Network]:
+    """The networks of several models; one that leaves its input open has the others' shape."""
+    found, left = {}, {}
+    for name, model in models.items():
+        try:
+            found[name] = as_network(model, data)
+        except UnsupportedFormatError as error:
+            left[name] = error
+    for name, error in left.items():
+        if not found:
+            raise error
+        from relunorm.io import load
+
+        shape = next(iter(found.values())).input_shape
+        try:
+            found[name] = load(models[name], shape)
+        except RelunormError:
+            raise error from None
+    return found
 
 
 def _batch(data: Any) -> Any:
@@ -119,7 +152,7 @@ def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
         from relunorm.io.domains import parse_domain
 
         return parse_domain(domain, network)
-    found = None
+    found, domain = None, arranged(domain, network.columns)
     if isinstance(domain, tuple | list) and len(domain) == 2:
         found = _between(domain[0], domain[1], network)
     if found is None:

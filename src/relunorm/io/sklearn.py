@@ -2,7 +2,8 @@
 
 A classifier's network computes what comes before its last softmax or logistic: one column for two
 classes, one per class otherwise. Scalers and other affine steps of a pipeline are folded into the
-first layer, so that the network reads the user's own units.
+first layer, so that the network reads the user's own units. The columns of the DataFrame it was
+fitted on are the network's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering
 from relunorm.io.sklearn_transforms import transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
+from relunorm.network.columns import Column
 
 SUPPORTED = (
     "MLPRegressor and MLPClassifier with activation 'relu' or 'identity', linear models, and "
@@ -61,7 +63,12 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
             lowering, tensor, input_shape=(lowering.input.size,), origin=origin
         ).folded()
         network = folded.replace(head=network.head)
-    return network if after is None else unscaled(network, after, SUPPORTED)
+    if after is not None:
+        network = unscaled(network, after, SUPPORTED)
+    names = getattr(before[0][1] if before else last, "feature_names_in_", ())
+    if len(names) != network.input_size or network.columns:
+        return network
+    return network.replace(columns=[Column(str(name)) for name in names])
 
 
 def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], Any, Any]:

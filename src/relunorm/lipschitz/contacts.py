@@ -1,19 +1,17 @@
 """Sides of units that a cell touches: whether they are empty, in rational arithmetic.
 
-A search of the sign tree leaves a side of a unit out when the cell does not reach it by more than
-the tolerance. Where the cell stays clear of it by more than rounding nothing is lost. Where it only
-touches the unit's kink, float64 cannot tell whether the side is empty or a region is there: the
-kinks of relu(x) and relu(-x) meet exactly, those of relu(x - 0.3) and relu(0.1 x - 0.03) leave an
-interval of length 1e-17 between them, with a Jacobian of its own.
+Where a cell stays clear of a unit's kink by more than rounding, the unit has one sign there. Where
+the cell only touches the kink, float64 cannot tell whether the other side is empty or a region is
+there: the kinks of relu(x) and relu(-x) meet exactly, those of relu(x - 0.3) and relu(0.1 x - 0.03)
+leave an interval of length 1e-17 between them, with a Jacobian of its own.
 
-The search names every such contact together with the walls that its linear programme rests on.
-Here the multipliers of that programme are computed again, exactly and for the network as it was
+A search for slopes names every such contact together with the walls that its linear programme rests
+on. Here the multipliers of that programme are computed again, exactly and for the network as it was
 given: if with them the walls show that the unit does not take the sign, nothing lies there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -22,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain, Polytope
-from relunorm.extrema.localize import Local, localize
+from relunorm.domain import Polytope
+from relunorm.extrema.localize import Local
 from relunorm.lipschitz.windows import Window
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
-from relunorm.regions.kernels.tree_state import NEAR, State
+from relunorm.network import Affine
 
 Row = list[Fraction]
 
@@ -40,91 +37,80 @@ MOST_CONTACTS = 4000
 
 
 class _Wall(NamedTuple):
-    """constant + gradient . t >= 0 on the cell, and whether the search rests its proof on it."""
+    """constant + gradient . t >= 0 on the cell."""
 
     gradient: Row
     constant: Fraction
-    used: bool
 
 
 class Contacts:
-    """What is known of the contacts of one search.
+    """What is known of the contacts of searches.
 
     Args:
-        local: what the search looks at, and what it stands for.
-        orders: per layer of ``local.network``, which of its units the search numbers 0, 1, ...;
-            by default they are numbered as they are.
+        local: what the searches look at, and what it stands for.
     """
 
-    def __init__(self, local: Local, orders: Sequence[NDArray[np.intp]] | None = None):
-        self.local, self._orders = local, orders
-        self.is_sure = True
+    def __init__(self, local: Local):
+        self.local = local
         self._known: dict[tuple[object, ...], bool] = {}
-        self._forms = _Forms(local, orders)
-
-    @classmethod
-    def of(cls, network: Network, domain: Domain | None) -> Contacts:
-        """For a search of a network as it is."""
-        return cls(replace(localize(network, None), domain=domain))
+        self._forms = _Forms(local)
 
     def seen_through(self, window: Window) -> Window:
         """The window, its units with the rounding of what was folded into them."""
         sizes = self.local.unit_sizes
         if not sizes:
             return window
-        orders = self._orders or [np.arange(len(some)) for some in sizes]
-        more = np.concatenate([some[order] for some, order in zip(sizes, orders, strict=True)])
-        size0 = window.net.size0.copy()
+        more, size0 = np.concatenate(sizes), window.net.size0.copy()
         size0[: len(more)] += np.where(np.isfinite(more), more, 0.0)
         return replace(window, net=window.net._replace(size0=size0))
 
-    def judge(self, state: State, lo: Vector, hi: Vector, reach: float | None) -> bool:
-        """Whether the side of the contact at which a search stands is empty; `is_sure` remembers.
+    def excludes(
+        self,
+        unit: int,
+        side: int,
+        bits: NDArray[np.int8],
+        walls: list[tuple[int, int]],
+        window: tuple[Vector, Vector, float | None],
+        decided: bool,
+    ) -> bool:
+        """Whether no region of a cell lies on a side of a unit.
 
         Args:
-            state: of the search, which left the contact in ``at[NEAR]``.
-            lo, hi: the box of its window.
-            reach: for a window of the whole space, in which (t, s) stands for reach t / s.
+            walls: what shows it: a side of the box (-1 - 2 i for the upper one of coordinate i,
+                -2 - 2 i for the lower), or a row and whose side it is: 2 unit + bit, -1 for rows of
+                the domain.
+            window: its box, and what (t, s) is multiplied by in a window of the whole space.
+            decided: whether the cell lies on that side: then it is flat if the unit moves at all.
         """
-        at = int(state.at[NEAR])
-        if at < 0 or not self.is_sure:  # both sides of a unit, or it does not matter any more
-            self.is_sure = False
-            return False
-        bare, side, unit = (at - 1) % 2, (at - 1) // 2 % 2, (at - 1) // 4
-        basis = [] if bare else list(zip(state.work.basis, state.work.multipliers, strict=True))
-        walls = [(int(k), int(state.row_bit[k]) if k >= 0 else 0, m > 0.0) for k, m in basis]
-        bits = state.bits[: self._forms.units_below(unit)].tobytes()
-        names = tuple((k, b) if k < 0 or b < 0 else (0, b) for k, b, _ in walls)
-        key = (unit, side, bits, names, lo.tobytes(), hi.tobytes())
+        last = max(unit, *(literal >> 1 for _, literal in walls))
+        below = bits[: self._forms.units_below(last)].tobytes()
+        names = tuple((row, literal) if literal < 0 else (0, literal) for row, literal in walls)
+        key = (unit, side, below, names, window[0].tobytes(), window[1].tobytes(), decided)
         if key not in self._known:
-            full = len(self._known) >= MOST_CONTACTS or self._forms.work(unit) > MOST_WORK
-            self._known[key] = not full and self._is_empty(
-                unit, side, state.bits, walls, bool(bare), (lo, hi, reach)
-            )
-        self.is_sure = self._known[key]
-        return self.is_sure
+            full = len(self._known) >= MOST_CONTACTS or self._forms.work(last) > MOST_WORK
+            self._forms.enter(last, bits, window[2])
+            self._known[key] = not full and self._is_empty(unit, side, walls, window, decided)
+        return self._known[key]
 
     def _is_empty(
         self,
         unit: int,
         side: int,
-        bits: NDArray[np.int8],
-        walls: list[tuple[int, int, bool]],
-        bare: bool,
+        walls: list[tuple[int, int]],
         window: tuple[Vector, Vector, float | None],
+        decided: bool,
     ) -> bool:
-        self._forms.enter(unit, bits, window[2])
         sign = 1 if side else -1
         gradient, constant = self._forms.of(unit)
+        if decided and not any(gradient):
+            return False
         goal = [sign * g for g in gradient], sign * constant
-        if bare:  # as good as constant: where on the box it is largest
-            walls = [(-2 * i - (1 if g > 0 else 2), 0, True) for i, g in enumerate(goal[0])]
         box: dict[int, tuple[int, Fraction]] = {}
         rest: list[_Wall] = []
-        for row, literal, used in walls:
+        for row, literal in walls:
             if row < 0:
                 i, upper = (-row - 1) // 2, row % 2 == 1
-                end = self._end(i, upper, window) if goal[0][i] or not bare else Fraction(0)
+                end = self._end(i, upper, window)
                 if end is None:
                     return False
                 box[i] = (-1 if upper else 1, end)
@@ -136,7 +122,7 @@ class Contacts:
             else:
                 gradient, constant = self._forms.of(literal >> 1)
                 s = 1 if literal & 1 else -1
-                rest.append(_Wall([s * g for g in gradient], s * constant, used))
+                rest.append(_Wall([s * g for g in gradient], s * constant))
         flat = set(np.flatnonzero(window[0] == window[1]).tolist())
         return _never_positive(*goal, rest, box, flat)
 
@@ -167,15 +153,13 @@ class Contacts:
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
         k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
-        return _Wall(
-            [-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])), True
-        )
+        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])))
 
 
 class _Forms:
     """The units of a search as affine forms of its coordinates, for the bits of a cell, exactly."""
 
-    def __init__(self, local: Local, orders: Sequence[NDArray[np.intp]] | None):
+    def __init__(self, local: Local):
         self.network = local.original
         self._free, self._fixed = local.free.tolist(), local.fixed
         hidden = [k for k, layer in enumerate(self.network.layers) if layer.has_units]
@@ -183,14 +167,9 @@ class _Forms:
         self._number: dict[tuple[int, int], int] = {}
         self._stable: dict[int, Vector] = {}
         self._first: list[int] = []
-        kept_layers = 0
         for k, (low, _), kept in zip(hidden, local.bounds, local.kept, strict=True):
-            order = np.arange(len(kept))
-            if len(kept):
-                order = order if orders is None else orders[kept_layers]
-                kept_layers += 1
             first = len(self._place)
-            for i in kept[order].tolist():
+            for i in kept.tolist():
                 self._number[k, i] = len(self._place)
                 self._place.append((k, i))
                 self._first.append(first)
@@ -284,7 +263,7 @@ def _never_positive(
         return False
     total = constant
     for wall, by in zip(walls, multipliers, strict=True):
-        if by < 0 or (by and not wall.used):
+        if by < 0:
             return False
         total += by * wall.constant
     for i, (sign, end) in box.items():

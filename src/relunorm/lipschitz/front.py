@@ -8,19 +8,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
-from relunorm.domain import Ball, Domain, NormBall, Polytope
+from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
-from relunorm.lipschitz.contacts import Contacts
+from relunorm.lipschitz.branch import Found
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
+from relunorm.lipschitz.proof import Claim, SlopeProof
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
+from relunorm.lipschitz.setting import Setting, matrix_size
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -51,8 +52,8 @@ HIDDEN = (
     "a smaller domain shows them"
 )
 TOUCHED = (
-    "some units have kinks that rounding cannot tell apart, and a region thinner than that may lie "
-    "between them, whose Jacobian is not known"
+    "some units have kinks that rounding cannot tell apart, and a region in which no float lies "
+    "may be between them: its Jacobian counts"
 )
 MISSED = (
     "a region thinner than rounding was missed, the one of the witness: its bound is taken back"
@@ -74,22 +75,27 @@ class _Run:
     bounds: list[LipschitzBound] = field(default_factory=list)
     complete: bool = True
     hidden: bool = False
+    folded: bool = True
+    claims: list[Claim] = field(default_factory=list)
     listener: Listener | None = None
 
     @cached_property
     def local(self) -> Local:
         """What matters of the network on the domain; in a hurry, a little more than that."""
-        return localize(self.network, self.domain, self.clock.part(share=FOLD_SHARE))
+        part = self.clock.part(share=FOLD_SHARE)
+        found = localize(self.network, self.domain, part)
+        self.folded = not part.expired()
+        return found
 
     @cached_property
     def folding(self) -> float:
         """How far the Jacobian of `local` can be from that of the network, in the norm."""
-        return _size(self.local.jacobian_error, self.norm)
+        return matrix_size(self.local.jacobian_error, self.norm)
 
     @cached_property
-    def contacts(self) -> Contacts:
+    def setting(self) -> Setting:
         """Of all searches of regions."""
-        return Contacts(self.local)
+        return Setting(self.local)
 
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
@@ -167,6 +173,7 @@ def lipschitz(
     words = "whole space" if domain is None else repr(domain)
     if domain is not None:
         domain.check_dimension(network.input_size)
+    given = network
     network, exponent = to_size(network)
 
     run = _Run(network, domain, p, clock, listener=_to_size(progress, exponent))
@@ -197,7 +204,14 @@ def lipschitz(
         tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
         network.head.of,
+        _proof(run, given, exponent),
     )
+
+
+def _proof(run: _Run, given: Network, exponent: int) -> SlopeProof | None:
+    """The proof of the search's bound, on the network as it was given."""
+    claims = [replace(claim, upper=up(claim.upper, exponent)) for claim in run.claims]
+    return SlopeProof.of(given, run.domain, claims) if claims else None
 
 
 def _to_size(progress: Listener | None, exponent: int) -> Listener | None:
@@ -282,7 +296,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
     _product(run, network)
     _paths(run)
     _try(run, "Theorem 6", lambda: _auto_theorem6(run, network))
-    _search(run, 12, random_state)
+    _search(run, 4, random_state)
     too_large = local.input_size > TREE_INPUTS or local.units > TREE_UNITS
     if not too_large:
         _tree(run, FIRST_LOOK)
@@ -301,13 +315,13 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
 
 
 def _tree(run: _Run, seconds: float) -> None:
-    """Regions of a plane are listed faster than pruned; those of a ball are listed exactly."""
+    """Regions of a ball are listed: a search looks at the box around it."""
     domain = run.local.domain
-    plane = domain is not None and domain.dimension == 2 and not isinstance(domain, NormBall)
-    if plane or isinstance(domain, Ball):
+    plane = domain is not None and domain.dimension == 2
+    if isinstance(domain, Ball):
         _enumeration(run, 8 * seconds)
     else:
-        _branch(run, seconds)
+        _branch(run, (8 if plane else 1) * seconds)
 
 
 def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
@@ -402,44 +416,33 @@ def _search(run: _Run, rounds: int, random_state: int) -> None:
 def _enumeration(run: _Run, seconds: float) -> None:
     from relunorm.lipschitz.enumeration import METHOD, enumeration
 
-    local, clock = run.local, run.clock.part(seconds)
-    where = local.network, local.domain
-    _exact(run, METHOD, lambda: enumeration(*where, run.norm, clock, run.contacts))
+    clock = run.clock.part(seconds)
+    _exact(run, METHOD, lambda: enumeration(run.setting, run.norm, clock))
 
 
 def _branch(run: _Run, seconds: float) -> None:
     from relunorm.lipschitz.branch import METHOD, branch_and_bound
 
-    local, clock = run.local, run.clock.part(seconds)
-    start = run.lower, np.asarray(run.witness)[local.free]
-    _exact(
-        run,
-        METHOD,
-        lambda: branch_and_bound(
-            local.network, local.domain, run.norm, start, clock, run.listener, run.contacts
-        ),
-    )
+    clock = run.clock.part(seconds)
+    start = run.lower, np.asarray(run.witness)[run.local.free]
+    where = run.setting, run.norm, start, clock, run.listener, run.domain
+    found = _exact(run, METHOD, lambda: branch_and_bound(*where))
+    if found.tapes and run.folded:
+        run.claims = [Claim(run.norm, run.bounds[-1].value, found.tapes)]
 
 
-def _size(errors: NDArray[np.float64], norm: float) -> float:
-    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
-    if errors.shape[1] == 1:
-        return round_up(float(errors.sum()), len(errors))
-    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
-    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
-    return round_up(size, sum(errors.shape))
-
-
-def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, float, bool]]) -> None:
+def _exact(run: _Run, name: str, compute: Callable[[], Found]) -> Found:
     clock = Clock(run.clock)
-    value, point, bound, finished = compute()
-    bound += _size(run.local.jacobian_search_error, run.norm)
-    note = "" if finished else "stopped by the time limit"
-    if finished and not np.isfinite(bound):
-        note, run.hidden = HIDDEN if run.contacts.is_sure else TOUCHED, True
-    run.upper_bound(name, lambda: bound, note)
-    last = run.bounds.pop()
-    run.bounds.append(replace(last, seconds=clock.elapsed()))
-    if value > run.lower:
-        run.lower_bound(name, value, run.local.lift(point), clock.elapsed())
-    run.complete = finished
+    found = compute()
+    note = "" if found.finished else "stopped by the time limit"
+    if found.finished and not np.isfinite(found.upper):
+        note, run.hidden = HIDDEN, True
+    if found.lower > run.lower:
+        point = run.local.lift(found.witness)
+        run.lower_bound(name, found.lower, point, clock.elapsed())
+    if found.finished and np.isfinite(found.upper) and found.upper > run.lower * (1 + EXACT):
+        note = TOUCHED
+    run.upper_bound(name, lambda: found.upper, note)
+    run.bounds[-1] = replace(run.bounds[-1], seconds=clock.elapsed())
+    run.complete = found.finished
+    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from relunorm.head import of_words
+from relunorm.lipschitz.proof import SlopeProof
 from relunorm.matrix import Vector
 from relunorm.shown import Shown
 
@@ -61,6 +62,8 @@ class LipschitzResult(Shown):
         bounds: every bound that was tried, in order.
         complete: False when a time limit or an interrupt cut methods short.
         of: what the constant speaks of: the model's outputs, or what comes before its head.
+        certificate: a proof of the bound by branch and bound, which is ``upper`` where that is the
+            method; None where it was not run.
     """
 
     lower: float
@@ -73,6 +76,7 @@ class LipschitzResult(Shown):
     bounds: tuple[LipschitzBound, ...]
     complete: bool = True
     of: str = "outputs"
+    certificate: SlopeProof | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""

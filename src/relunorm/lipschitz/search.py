@@ -99,9 +99,9 @@ def _evolve(
             _crossings(network, base, rng),
             _moves(base, elite, scale, rng),
         )
-        flips = _flips(network, elite, count // 2, rng)
-        moved[: len(flips)] = flips
-        moved = _clip(moved, domain)
+        crossed = flips(network, elite, count // 2, rng)
+        moved[: len(crossed)] = crossed
+        moved = clipped(moved, domain)
         points = np.concatenate([elite, moved])
         values = np.concatenate([best, _scores(network, moved, norm, domain)])
     return points, values
@@ -201,7 +201,7 @@ def _crossings(
     return base + (np.sign(reach) * length)[:, None] * direction
 
 
-def _flips(
+def flips(
     network: Network, elite: NDArray[np.float64], count: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Cross the kink of one unit along its own gradient: a coordinate search in patterns."""
@@ -230,7 +230,7 @@ def _flips(
     return parents[who] - (np.sign(z[who, unit]) * step)[:, None] * normal
 
 
-def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
+def clipped(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points

@@ -1,4 +1,4 @@
-"""Where the sign tree runs: one window for a domain, several for the whole space.
+"""Where slopes are searched for: one window for a domain, several for the whole space.
 
 A bounded domain is seen through x = centre + halfwidth * t, t in [-1, 1]^d. The whole space is seen
 projectively: with homogeneous coordinates (x, s) every bias is a weight on s, the regions of R^d
@@ -20,7 +20,6 @@ from relunorm.domain import Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.kernels.pack import Packed, pack
-from relunorm.regions.kernels.tree_state import State, new_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +30,6 @@ class Window:
         net: the network as a function of t.
         lo, hi: the box of t.
         rows, rhs: further half-spaces rows . t <= rhs, unit rows.
-        witness: a point of all that.
         rates: dt/dx per coordinate, for Jacobians in x; 0 for the homogeneous coordinate.
         scale, shift: x = scale * t + shift, or scale * t / s for a homogeneous window.
         homogeneous: whether the last coordinate is s.
@@ -42,16 +40,10 @@ class Window:
     hi: Vector
     rows: NDArray[np.float64]
     rhs: Vector
-    witness: Vector
     rates: Vector
     scale: Vector
     shift: Vector
     homogeneous: bool = False
-
-    def state(self, stop: NDArray[np.uint8]) -> State:
-        """A search at the root of this window; ``stop`` of `Clock.watch`."""
-        witness = self.witness[None]
-        return new_state(self.net, self.lo, self.hi, self.rows, self.rhs, witness, stop=stop)
 
     def to_input(self, t: Vector) -> Vector | None:
         """The point of the input space, None for a point at infinity."""
@@ -82,7 +74,6 @@ def windows(network: Network, domain: Domain | None) -> Iterator[Window]:
             hi,
             np.zeros((0, size + 1)),
             np.zeros(0),
-            (lo + hi) / 2,
             np.append(np.full(size, 1 / reach), 0.0),
             np.full(size, reach),
             np.zeros(size),
@@ -130,14 +121,12 @@ def bounded(network: Network, domain: Domain) -> Window:
     half = np.where(box.halfwidth > 0, box.halfwidth, 1.0)
     size = len(half)
     rows, rhs = np.zeros((0, size)), np.zeros(0)
-    witness = np.zeros(size)
     if isinstance(domain, Polytope):
         half = half * (1 + 2.0**-20)
         lengths = np.linalg.norm(domain.A * half, axis=1)
         keep = lengths > 0
         rows = (domain.A * half)[keep] / lengths[keep, None]
         rhs = (domain.b - domain.A @ box.center)[keep] / lengths[keep]
-        witness = (domain.center - box.center) / half
     flat = box.halfwidth > 0
     return Window(
         pack(network, np.diag(half), np.array(box.center)),
@@ -145,7 +134,6 @@ def bounded(network: Network, domain: Domain) -> Window:
         np.where(flat, 1.0, 0.0),
         rows,
         rhs,
-        witness,
         1 / half,
         half,
         np.array(box.center),

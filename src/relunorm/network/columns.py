@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relunorm.errors import InvalidNetworkError
+from relunorm.errors import InvalidInputError, InvalidNetworkError
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,27 @@ class Column:
 def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
     """The names of all inputs, in order."""
     return tuple(name for column in columns for name in column.inputs)
+
+
+def arranged(rows: Any, columns: Sequence[Column]) -> Any:
+    """The columns of a DataFrame that a network reads, in its order; other rows as they are.
+
+    Raises:
+        InvalidInputError: the names of some columns are not there.
+    """
+    given = getattr(rows, "columns", None)
+    if not columns or given is None or not all(isinstance(name, str) for name in given):
+        return rows
+    wanted, there = list(input_names(columns)), set(given)
+    if any(column.words and column.name in there for column in columns):
+        return rows  # words are read from files only
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise InvalidInputError(
+            f"the model reads the columns {', '.join(wanted)}, but the table has no "
+            f"{', '.join(missing)}; it has {', '.join(given)}"
+        )
+    return rows[wanted]
 
 
 def columns_from(listed: Any) -> tuple[Column, ...]:

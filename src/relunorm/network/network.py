@@ -22,7 +22,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.head import NO_HEAD, Head
 from relunorm.matrix import Matrix, Vector
-from relunorm.network.columns import Column, check_columns
+from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
 from relunorm.network.layer import (
     RELU,
@@ -57,6 +57,7 @@ class Network(Shown):
         precision: of the numbers it was read from: ``float64``, ``float32``, ``float16``,
             ``bfloat16``; empty where nobody said.
         columns: of the table its inputs come from, where that is known.
+        names: of its input and its output in the ONNX file it was read from; empty elsewhere.
 
     Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
 
@@ -68,8 +69,8 @@ class Network(Shown):
     """
 
     __slots__ = (
-        "__dict__", "columns", "head", "input_shape", "layers", "origin", "output",
-        "output_shape", "precision", "structure",
+        "__dict__", "columns", "head", "input_shape", "layers", "names", "origin",
+        "output", "output_shape", "precision", "structure",
     )  # fmt: skip
 
     layers: tuple[Layer, ...]
@@ -81,6 +82,7 @@ class Network(Shown):
     structure: Structure | None
     precision: str
     columns: tuple[Column, ...]
+    names: tuple[str, str]
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Network(Shown):
         structure: Structure | None = None,
         precision: str = "",
         columns: Iterable[Column] = (),
+        names: tuple[str, str] = ("", ""),
     ):
         shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
         put = object.__setattr__
@@ -106,6 +109,7 @@ class Network(Shown):
         put(self, "structure", structure)
         put(self, "precision", precision)
         put(self, "columns", tuple(columns))
+        put(self, "names", names)
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -172,7 +176,7 @@ class Network(Shown):
         So are the columns of inputs of another shape.
         """
         fields = self._fields()
-        if set(changes) - {"head", "origin", "precision", "columns"}:
+        if set(changes) - {"head", "origin", "precision", "columns", "names"}:
             fields["structure"] = None
         if "input_shape" in changes:
             fields["columns"] = ()
@@ -264,7 +268,8 @@ class Network(Shown):
         """Evaluate one input or a batch.
 
         Args:
-            inputs: shape (d,), (n, d), or (n, *input_shape) / input_shape for images.
+            inputs: shape (d,), (n, d), or (n, *input_shape) / input_shape for images. The columns
+                of a DataFrame are found by name where the network has ``columns``.
 
         Returns:
             shape (n, outputs), or (outputs,) for a single input.
@@ -341,6 +346,7 @@ class Network(Shown):
         return np.array(result[0] if single else result)
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+        inputs = arranged(inputs, self.columns)
         try:
             array = np.asarray(inputs, dtype=np.float64)
         except (TypeError, ValueError, RuntimeError) as error:

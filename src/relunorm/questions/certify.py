@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.clock import Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.front import checked, decide_any
+from relunorm.interrupts import Interrupts
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -33,16 +36,19 @@ Array = NDArray[np.float64]
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
+#: Why a search can end without an answer before its time is up.
+ROUNDING = "too close to another answer for the rounding of float64"
 
 
 @accepts("model", domains=("valid",), data="x")
 def certify(
     model: Model,
     x: ArrayLike,
-    radius: float | None = None,
+    radius: float | ArrayLike | None = None,
     norm: float | str = "inf",
     label: ArrayLike | None = None,
     *,
+    scale: ArrayLike | None = None,
     delta: float | None = None,
     valid: Place | None = None,
     time_limit: float | Clock | None = 60.0,
@@ -64,24 +70,28 @@ def certify(
     Args:
         model: a `Network`, or anything `load` reads.
         x: one input or rows of them, (n, d) or n times the input's own shape.
-        radius: how far inputs may move; None for the largest safe radius of each row, by
-            bisection.
+        radius: how far inputs may move, one number or one for each input; None for the largest safe
+            radius of each row, by bisection.
         norm: inf, 2 or 1: how distances are measured.
         label: the right class of each row: its number (with one output also -1 and 1), or its name
             (text, one-hot, or any numbers), matched to the outputs by what the model says of its
             classes, else by asking the rows; ``classes_from`` of the result says which. With
             ``delta`` the right outputs. By default what the model itself says.
+        scale: one length for each input, such as its standard deviation, in which radii are
+            measured: input i moves by up to ``radius * scale[i]``, and not at all where that is 0.
+            For the norm inf. A radius for each input is the radius 1 in the scale of these numbers.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
-            get.
+            get, and then the rows that were still undecided, the hardest last.
         tolerance: relative width of the interval at which the bisection stops.
         random_state: seed of the attacks.
         progress: called with a `Progress` for each row.
         workers: threads that search side by side.
 
     A row with NaN, outside the valid range or with a label the model does not have is ``invalid``;
-    the others are answered.
+    the others are answered. Ctrl-C ends the work: the rows decided by then are returned, the others
+    are ``unknown``, and ``stopped`` says so.
 
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])  # |x| - 1
     >>> certify(net, [[3.0]], radius=1.5).rows[0].verdict
@@ -90,28 +100,57 @@ def certify(
     >>> low <= 2.0 <= high and high - low <= 0.02
     True
     """
-    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
+    if np.ndim(radius):  # type: ignore[arg-type]
+        if scale is not None:
+            raise InvalidInputError("a radius for each input has its scale; pass one of the two")
+        radius, scale = 1.0, radius
+    job = _Job(
+        model, x, radius, norm, label, delta, valid, tolerance, random_state, workers, scale
+    )  # fmt: skip
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
     found: dict[int, RowRobustness] = dict(job.invalid)
+    with job.interrupts, suppress(KeyboardInterrupt):
+        _answer(job, found, clock, tell)
+    stopped = INTERRUPTED if job.interrupts.seen or len(found) < len(job.x) else ""
+    if stopped and not any(row.decided for row in found.values()):
+        raise KeyboardInterrupt  # there is nothing to keep
+    rows = tuple(found.get(row) or job.undecided(row, stopped) for row in range(len(job.x)))
+    names = () if job.classes is None else job.classes.names
+    source = "" if job.classes is None else job.classes.source
+    of = job.network.head.of
+    units = () if job.scale is None else tuple(job.scale.tolist())
+    return Robustness(
+        rows, job.norm, job.radius, clock.elapsed(), names, source, of, stopped, units
+    )
+
+
+def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Teller) -> None:
+    """Answer one row after the other into ``found``, until an interrupt."""
     for row in job.wrong():
         found[row.row] = row
     rest = [row for row in range(len(job.x)) if row not in found]
-    if radius is not None and rest:
+    if job.radius is not None and rest:
         tell("attacking")
         for row in job.attacked(rest):
             found[row.row] = row
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        share = clock.part(share=1 / (len(rest) - place))
-        found[row] = job.at(row, share) if radius is not None else job.largest(row, share)
-    rows = tuple(found[row] for row in range(len(job.x)))
-    names = () if job.classes is None else job.classes.names
-    source = "" if job.classes is None else job.classes.source
-    of = job.network.head.of
-    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of)
+        found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
+    # what the others left over is for those that ran out of their share, the hardest last
+    late = [row for row in rest if found[row].reason == TIME_LIMIT]
+    for place, row in enumerate(sorted(late, key=lambda row: found[row].nodes)):
+        if clock.expired():
+            break
+        tell("certifying", len(job.x) - len(late) + place, len(job.x), at_once=False)
+        before = found[row]
+        share = max(1 / (len(late) - place), min(1.0, 2 * before.seconds / clock.left()))
+        again = job.answer(row, clock.part(share=share))
+        better = again.verdict != "unknown" or again.radius[0] >= before.radius[0]
+        effort = before.nodes + again.nodes, before.seconds + again.seconds
+        found[row] = replace(again if better else before, nodes=effort[0], seconds=effort[1])
 
 
 class _Job:
@@ -121,7 +160,7 @@ class _Job:
         self,
         network: Network,
         x: ArrayLike,
-        radius: float | None,
+        radius: Any,
         norm: float | str,
         label: ArrayLike | None,
         delta: float | None,
@@ -129,12 +168,15 @@ class _Job:
         tolerance: float,
         random_state: int,
         workers: int,
+        scale: ArrayLike | None,
     ):
         self.network, self.delta, self.tolerance = network, delta, tolerance
         self.random_state, self.workers = random_state, workers
+        self.interrupts = Interrupts()
         self.x = _rows(network, x)
         self.norm = _norm(norm)
-        self.radius = radius
+        self.scale = None if scale is None else _scale(scale, network.input_size, self.norm)
+        self.radius: float | None = radius
         if radius is not None and not (_real(radius) and 0 <= radius < math.inf):
             raise InvalidInputError(f"radius is {radius!r}, expected a number of at least 0")
         if delta is not None and not (_real(delta) and 0 < delta < math.inf):
@@ -208,7 +250,8 @@ class _Job:
         if self.classes is not None and self.classes.source == "model":
             named = ", ".join(self.classes.names)
         for row in np.flatnonzero(~np.isin(given, np.arange(classes))).tolist():
-            reason = f"row {row}: label {told[row]:g}, but the model has classes {named}"
+            shown = f"{told[row]:g}" if told.dtype.kind in "fiub" else repr(str(told[row]))
+            reason = f"row {row}: label {shown}, but the model has classes {named}"
             self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
         return np.where(np.isin(given, np.arange(classes)), given, 0.0)
 
@@ -228,7 +271,7 @@ class _Job:
         from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
         if plain and not from_one and np.isin(rows, np.arange(count)).any():
             return rows
-        found = as_classes(rows, None, self.network.head, self.outputs)
+        found = as_classes(rows, None, self.network.head, self.outputs, others=True)
         if found is None:
             return rows
         codes, self.classes = found
@@ -264,7 +307,9 @@ class _Job:
     def attacked(self, rows: Sequence[int]) -> list[RowRobustness]:
         """Rows for which one attack on all of them finds an adversarial input."""
         assert self.radius is not None
-        places = [neighbourhood(self.x[r], self.radius, self.norm, self.valid) for r in rows]
+        places = [
+            neighbourhood(self.x[r], self.radius, self.norm, self.valid, self.scale) for r in rows
+        ]
         points = attack_all(
             self.network,
             [p.inner for p in places],
@@ -283,7 +328,7 @@ class _Job:
     def _attacked(
         self, row: int, point: Vector, *, correct: bool = True, **more: Any
     ) -> RowRobustness:
-        far = distance(self.x[row], point, self.norm)
+        far = distance(self.x[row], point, self.norm, self.scale)
         single = bool(np.array_equal(point, point.astype(np.float32).astype(np.float64)))
         low = more.pop("low", 0.0)
         return RowRobustness(
@@ -291,22 +336,38 @@ class _Job:
             single, **more,
         )  # fmt: skip
 
+    def answer(self, row: int, clock: Clock) -> RowRobustness:
+        """What is found of a row in the time of the clock."""
+        if self.interrupts.seen:  # a search that was under way has caught it
+            raise KeyboardInterrupt
+        return self.largest(row, clock) if self.radius is None else self.at(row, clock)
+
+    def undecided(self, row: int, reason: str, low: float = 0.0, **effort: Any) -> RowRobustness:
+        """The row where nothing more is known than that it is safe up to ``low``."""
+        ends, label = (low, math.inf), self._label(row)
+        return RowRobustness(row, "unknown", label, True, ends, reason=reason, **effort)
+
+    def _why(self, clock: Clock) -> str:
+        if self.interrupts.seen:
+            return INTERRUPTED
+        return TIME_LIMIT if clock.expired() else ROUNDING
+
     def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
         assert self.radius is not None
         verdict, point, nodes = self._decide(row, self.radius, clock, attacks=0)
-        took = clock.elapsed()
+        effort = {"nodes": nodes, "seconds": clock.elapsed()}
         if verdict == "attacked" and point is not None:
-            return self._attacked(row, point, nodes=nodes, seconds=took)
-        low = self.radius if verdict == "robust" else 0.0
-        return RowRobustness(
-            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
-        )
+            return self._attacked(row, point, **effort)
+        if verdict == "unknown":
+            return self.undecided(row, self._why(clock), **effort)
+        ends = self.radius, math.inf
+        return RowRobustness(row, "robust", self._label(row), True, ends, **effort)
 
     def _decide(
         self, row: int, radius: float, clock: Clock, attacks: int
     ) -> tuple[RowVerdict, Vector | None, int]:
-        place = neighbourhood(self.x[row], radius, self.norm, self.valid)
+        place = neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale)
         found = decide_any(
             self.network, place.outer, self.groups[row], clock, self.random_state, None,
             self.workers, attacks,
@@ -326,30 +387,31 @@ class _Job:
         """
         nodes = 0
         if clock.expired():
-            return RowRobustness(row, "unknown", self._label(row), True)
+            return self.undecided(row, TIME_LIMIT)
         point, high, everything = self._first_attack(row, clock)
-        low, undecided = 0.0, math.inf
+        low, undecided, why = 0.0, math.inf, TIME_LIMIT
         guess = high if point is None else 0.5 * high
-        while not clock.expired():
-            verdict, found, more = self._decide(row, guess, clock.part(share=0.5), attacks=0)
+        while not clock.expired() and not self.interrupts.seen:
+            part = clock.part(share=0.5)
+            verdict, found, more = self._decide(row, guess, part, attacks=0)
             nodes += more
             if verdict == "attacked" and found is not None:
-                point, high = found, min(guess, distance(self.x[row], found, self.norm))
+                far = distance(self.x[row], found, self.norm, self.scale)
+                point, high = found, min(guess, far)
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
-                undecided = guess
+                undecided, why = guess, self._why(part)
             top = min(high, undecided)
             if top - low <= self.tolerance * top or low == high:
                 break
             guess = 0.5 * (low + top)
-        took = clock.elapsed()
+        effort = {"nodes": nodes, "seconds": clock.elapsed()}
         if point is not None:
-            return self._attacked(row, point, low=low, nodes=nodes, seconds=took)
-        verdict = "robust" if low == math.inf else "unknown"
-        return RowRobustness(
-            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
-        )
+            return self._attacked(row, point, low=low, **effort)
+        if low < math.inf:
+            return self.undecided(row, why, low, **effort)
+        return RowRobustness(row, "robust", self._label(row), True, (low, low), **effort)
 
     def _first_attack(self, row: int, clock: Clock) -> tuple[Vector | None, float, float]:
         """An adversarial input from the smallest of doubling radii that gives one, and how far.
@@ -357,20 +419,23 @@ class _Job:
         Also the radius that reaches every valid input.
         """
         x, groups, surely = self.x[row], self.groups[row], self.surely[row]
-        size = max(1e-3 * float(np.abs(x).max(initial=0.0)), 1e-6)
+        sizes = np.abs(x)
+        if self.scale is not None:
+            sizes = sizes[self.scale > 0] / self.scale[self.scale > 0]
+        size = max(1e-3 * float(sizes.max(initial=0.0)), 1e-6)
         limit = math.inf
         if self.valid is not None:
-            limit = distance_to_corner(x, self.valid, self.norm)
+            limit = distance_to_corner(x, self.valid, self.norm, self.scale)
         radius = min(size, limit)
         for _ in range(DOUBLINGS // TOGETHER):
             radii = [min(radius * 2.0**k, limit) for k in range(TOGETHER)]
-            places = [neighbourhood(x, r, self.norm, self.valid).inner for r in radii]
+            places = [neighbourhood(x, r, self.norm, self.valid, self.scale).inner for r in radii]
             points = attack_all(self.network, places, [groups] * TOGETHER, self.random_state)
             for place, point in zip(places, points, strict=True):
                 value = max(float((b - A @ self.network(point)).min()) for A, b in groups)
                 sure = checked(self.network, surely, place, point) if value >= 0.0 else None
                 if sure is not None and sure[1] >= 0.0:
-                    return sure[0], distance(x, sure[0], self.norm), limit
+                    return sure[0], distance(x, sure[0], self.norm, self.scale), limit
             radius = radii[-1]
             if radius >= limit or clock.expired():
                 break
@@ -378,10 +443,10 @@ class _Job:
         return None, radius, limit
 
 
-def distance_to_corner(x: Vector, box: Box, norm: float) -> float:
+def distance_to_corner(x: Vector, box: Box, norm: float, scale: Vector | None = None) -> float:
     """How far the furthest point of a box is from x, rounded up."""
     corner = np.where(box.hi - x > x - box.lo, box.hi, box.lo)
-    return distance(x, corner, norm) * (1 + 1e-12)
+    return distance(x, corner, norm, scale) * (1 + 1e-12)
 
 
 def _rows(network: Network, x: ArrayLike) -> Array:
@@ -405,6 +470,21 @@ def _norm(norm: float | str) -> float:
     if found is None:
         raise InvalidInputError(f"norm is {norm!r}, expected inf, 2 or 1")
     return found
+
+
+def _scale(scale: ArrayLike, inputs: int, norm: float) -> Vector:
+    try:
+        given = np.asarray(scale, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"scale is not an array of numbers: {error}") from None
+    if len(given) != inputs or not (np.isfinite(given) & (given >= 0)).all() or not given.any():
+        raise InvalidInputError(
+            f"a radius or a scale for each input is {inputs} numbers of at least 0, not all of "
+            f"them 0; given are {len(given)}"
+        )
+    if norm != math.inf:
+        raise InvalidInputError("a radius or a scale for each input needs the norm inf")
+    return given
 
 
 def _valid(valid: Domain | None) -> Box | None:

@@ -71,6 +71,8 @@ def as_classes(
     given: ArrayLike | None = None,
     model: Any = None,
     outputs: NDArray[np.float64] | None = None,
+    *,
+    others: bool = False,
 ) -> tuple[NDArray[np.float64], Classes] | None:
     """The class number of every row and the classes; None for a target of plain numbers.
 
@@ -84,6 +86,7 @@ def as_classes(
         given: the labels in the order of the outputs.
         model: what may know its classes: an estimator with ``classes_``, or a network's head.
         outputs: what the network computes on the rows (or on the first of them), (n, outputs).
+        others: whether a label that is none of the known classes is NaN, instead of an error.
 
     >>> codes, classes = as_classes(["b", "a", "b"])
     >>> codes.tolist(), classes.names, classes.counts
@@ -106,7 +109,8 @@ def as_classes(
     numbered = known is None and _numbered(rows, count)
     if rows.ndim != 1 or not (known is not None or numbered or _holds_text(rows)):
         return None
-    labels = _labels(rows, "row {} of the target")
+    others = others and known is not None
+    labels = _labels(rows, "row {} of the target", others)
     source: Source
     if known is not None:
         order, source = _order(known), "model" if given is None else "given"
@@ -118,10 +122,10 @@ def as_classes(
         order, source = sorted(set(labels)), "sorted"
         if outputs is not None:
             order, source = _asked(labels, order, outputs)
-    codes = _codes(labels, order)
-    counts = np.bincount(codes, minlength=len(order)).tolist()
+    codes = _codes(labels, order, others)
+    counts = np.bincount(codes[codes >= 0], minlength=len(order)).tolist()
     names = tuple(map(_name, order))
-    return codes.astype(np.float64), Classes(names, tuple(counts), source)
+    return np.where(codes < 0, np.nan, codes), Classes(names, tuple(counts), source)
 
 
 def _known(model: Any) -> Any:
@@ -195,20 +199,20 @@ def _holds_text(rows: NDArray[Any]) -> bool:
     return any(isinstance(value, str | bytes) for value in rows.ravel().tolist())
 
 
-def _labels(values: NDArray[Any], place: str) -> list[Any]:
-    """The labels as Python compares them: all text, or all numbers."""
+def _labels(values: NDArray[Any], place: str, gaps: bool = False) -> list[Any]:
+    """The labels as Python compares them: all text, or all numbers; empty text for a gap."""
     if values.dtype.kind in "mM":
         raise InvalidInputError(
             f"{place.format(0)} is a date or a time ({values.dtype}), expected a class; name such "
             "classes by text"
         )
-    found = [_label(value, place.format(k)) for k, value in enumerate(values.tolist())]
+    found = [_label(value, place.format(k), gaps) for k, value in enumerate(values.tolist())]
     if any(isinstance(label, str) for label in found):
         return [_name(label) for label in found]
     return found
 
 
-def _label(value: Any, place: str) -> Any:
+def _label(value: Any, place: str, gaps: bool) -> Any:
     """Text without spaces around it, or a number, of which 1 and 1.0 are one."""
     if isinstance(value, np.generic) and value.dtype.kind not in "mM":
         value = value.item()
@@ -219,6 +223,8 @@ def _label(value: Any, place: str) -> Any:
     if isinstance(value, int) and value.bit_length() > 1024:
         raise InvalidInputError(f"{place} holds a number beyond float64; name it by text")
     if not isinstance(value, str | int | float) or value == "" or value != value:
+        if gaps:
+            return ""
         raise InvalidInputError(
             f"{place} holds {value!r}, expected a class; fill or drop what is missing"
         )
@@ -239,8 +245,8 @@ def _order(known: ArrayLike) -> list[Any]:
     return _labels(listed, "class {} of the list")
 
 
-def _codes(labels: list[Any], order: list[Any]) -> NDArray[np.intp]:
-    """The place of every label in the order."""
+def _codes(labels: list[Any], order: list[Any], others: bool = False) -> NDArray[np.intp]:
+    """The place of every label in the order; -1 for one that is not in it, or an error."""
     text = [isinstance(side[0], str) for side in (labels or order, order)]
     keys = order
     if text == [False, True]:
@@ -259,12 +265,12 @@ def _codes(labels: list[Any], order: list[Any]) -> NDArray[np.intp]:
             with suppress(ValueError):  # text that is no number is told below
                 read[label] = _number(label)
     strange = next((label for label in labels if read[label] not in number), None)
-    if strange is not None:
+    if strange is not None and not others:
         raise InvalidInputError(
-            f"the target holds {strange!r}, which is none of the classes {_some(order)}; list "
-            "every class in the order of the outputs"
+            f"the target holds {strange!r}, which is none of the classes {_some(order)}; correct "
+            "or drop such rows"
         )
-    return np.array([number[read[label]] for label in labels], dtype=np.intp)
+    return np.array([number.get(read[label], -1) for label in labels], dtype=np.intp)
 
 
 def _number(text: str) -> float:

@@ -35,14 +35,25 @@ class Neighbourhood:
     inner: Domain
 
 
-def neighbourhood(x: Vector, radius: float, norm: float, valid: Box | None) -> Neighbourhood:
+def neighbourhood(
+    x: Vector, radius: float, norm: float, valid: Box | None, scale: Vector | None = None
+) -> Neighbourhood:
     """The inputs within ``radius`` of ``x`` in the norm inf, 2 or 1, clipped to ``valid``.
+
+    With ``scale`` (norm inf only) input i may move by ``radius * scale[i]``.
 
     >>> found = neighbourhood(np.array([0.5]), 0.75, np.inf, Box([0.0], [1.0]))
     >>> found.outer
     Box([0, 1]^1)
     """
-    low, high = _ends(x, -radius), _ends(x, radius)
+    most = least = np.float64(radius)
+    if scale is not None:
+        most = least = radius * scale
+        if radius != 1:  # the product rounds
+            most, least = np.nextafter(most, np.inf), np.nextafter(least, 0.0)
+            most, least = np.where(scale == 0, 0.0, [most, least])
+    low = _ends(x, -most)[0], _ends(x, -least)[1]
+    high = _ends(x, least)[0], _ends(x, most)[1]
     if valid is not None:
         low = tuple(np.maximum(end, valid.lo) for end in low)
         high = tuple(np.minimum(end, valid.hi) for end in high)
@@ -53,7 +64,7 @@ def neighbourhood(x: Vector, radius: float, norm: float, valid: Box | None) -> N
     return Neighbourhood(ball, ball)
 
 
-def _ends(x: Vector, step: float) -> tuple[Vector, ...]:
+def _ends(x: Vector, step: float | Vector) -> tuple[Vector, ...]:
     """x + step rounded down and up; the rounding of a sum is itself a float (Knuth's TwoSum)."""
     total = x + step
     back = total - x
@@ -62,9 +73,14 @@ def _ends(x: Vector, step: float) -> tuple[Vector, ...]:
     return below, np.where(lost > 0, np.nextafter(total, np.inf), total)
 
 
-def distance(x: Vector, y: Vector, norm: float) -> float:
-    """The distance in the norm inf, 2 or 1, rounded up."""
+def distance(x: Vector, y: Vector, norm: float, scale: Vector | None = None) -> float:
+    """The distance in the norm inf, 2 or 1, rounded up.
+
+    With ``scale`` in its units; inputs of scale 0 do not move.
+    """
     steps = [abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(x, y, strict=True)]
+    if scale is not None:
+        steps = [s / Fraction(u) for s, u in zip(steps, scale.tolist(), strict=True) if u]
     if norm == np.inf or norm == 1:
         exact = max(steps) if norm == np.inf else sum(steps, Fraction(0))
         near = float(exact)

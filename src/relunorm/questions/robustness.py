@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.floats import at_least, at_most
 from relunorm.matrix import Vector
 from relunorm.shown import Shown
 
@@ -29,7 +30,8 @@ class RowRobustness:
         adversarial: an input with another answer, and what the network computes there.
         single: whether the adversarial input is one in single precision.
         nodes, seconds: the effort.
-        reason: what is wrong with an invalid row.
+        reason: what is wrong with an invalid row, or why an unknown one is: ``time limit``,
+            ``interrupted``, or that rounding leaves it open.
     """
 
     row: int
@@ -43,6 +45,11 @@ class RowRobustness:
     nodes: int = 0
     seconds: float = 0.0
     reason: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether anything was found out about the neighbourhood."""
+        return self.verdict in ("robust", "attacked") or self.radius[0] > 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -61,8 +68,8 @@ class RowRobustness:
         }
 
     def __repr__(self) -> str:
-        low, high = self.radius
-        return f"RowRobustness({self.row}: {self.verdict}, radius in [{low:.6g}, {high:.6g}])"
+        ends = f"[{at_least(self.radius[0], 6)}, {at_most(self.radius[1], 6)}]"
+        return f"RowRobustness({self.row}: {self.verdict}, radius in {ends})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +86,8 @@ class Robustness(Shown):
             ``data`` and ``sorted`` are guesses.
         of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
             what comes before its head. The class is the same before and after.
+        stopped: ``interrupted`` where Ctrl-C ended the work, else empty.
+        scale: the length of each input in which radii are measured; empty for 1.
     """
 
     rows: tuple[RowRobustness, ...]
@@ -88,6 +97,8 @@ class Robustness(Shown):
     classes: tuple[str, ...] = ()
     classes_from: str = ""
     of: str = "outputs"
+    stopped: str = ""
+    scale: tuple[float, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -124,6 +135,7 @@ class Robustness(Shown):
             "schema": "relunorm.robustness/1",
             "norm": "inf" if math.isinf(self.norm) else int(self.norm),
             "radius": self.asked,
+            "scale": list(self.scale) or None,
             "counts": self.counts,
             "curve": [list(point) for point in self.curve()],
             "rows": [row.to_dict() for row in self.rows],
@@ -131,12 +143,13 @@ class Robustness(Shown):
             "classes": list(self.classes),
             "classes_from": self.classes_from,
             "of": self.of,
+            "stopped": self.stopped,
         }
 
     def __repr__(self) -> str:
         if self.asked is None and self.rows:
             safe = float(np.median([row.radius[0] for row in self.rows]))
-            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {at_least(safe)})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.localize import Local, localize
 from relunorm.head import of_words
 from relunorm.io.border import Model, Place, accepts
-from relunorm.lipschitz.branch import Steepest, compile_kernels
-from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.slope import Slope
-from relunorm.lipschitz.slope import compile_kernels as compile_slopes
-from relunorm.lipschitz.windows import bounded
+from relunorm.lipschitz.proof import Claim, SlopeProof
+from relunorm.lipschitz.search import clipped, flips
+from relunorm.lipschitz.setting import Setting
+from relunorm.lipschitz.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network
-from relunorm.questions.jacobian import jacobian_interval
+from relunorm.network import Network
+from relunorm.search.tape import Tape
 from relunorm.shown import Shown
 
 if TYPE_CHECKING:
@@ -40,6 +37,9 @@ EXACT = 1e-7
 
 #: Points at which the Jacobian is looked at first.
 SAMPLES = 2048
+
+#: Neighbours of a steep point that are looked at.
+NEIGHBOURS = 128
 
 #: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
 #: slopes may keep.
@@ -65,6 +65,8 @@ class Sensitivity(Shown):
         seconds: wall time without compiling.
         names: of the inputs.
         of: what f is: the model's outputs, or what comes before its head.
+        certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None on a
+            polytope, and where time ran out before the search.
     """
 
     lower: Array
@@ -79,6 +81,7 @@ class Sensitivity(Shown):
     seconds: float
     names: tuple[str, ...]
     of: str = "outputs"
+    certificate: SlopeProof | None = None
 
     @cached_property
     def direction(self) -> NDArray[np.str_]:
@@ -220,22 +223,24 @@ class _Search:
     def __init__(self, network: Network, domain: Domain, clock: Clock, random_state: int):
         self.original, self.domain, self.clock = network, domain, clock
         self.rng = np.random.default_rng(random_state)
-        self.local: Local = localize(network, domain, clock.part(share=0.2))
+        part = clock.part(share=0.2)
+        self.setting = Setting.of(network, domain, part)
+        self.whole = not part.expired()  # else a proof could not fold the same units
+        self.local = self.setting.local
         self.network = self.local.network
         place = self.local.domain
         assert place is not None
         self.place: Domain = place
-        low, high = jacobian_interval(self.network, self.local.own_bounds)
-        self.error = np.broadcast_to(self.local.jacobian_error, low.shape)
-        self.low, self.high = low, high
+        low, high = self.setting.intervals
+        self.low, self.high = low.copy(), high.copy()
         shape = low.shape
         self.least, self.most = np.full(shape, np.inf), np.full(shape, -np.inf)
         self.points: list[Vector] = []
         self.at_least = np.zeros(shape, dtype=np.intp)
         self.at_most = np.zeros(shape, dtype=np.intp)
         self.searched = np.zeros((2, *shape), dtype=bool)
-        self.slopes: dict[tuple[int, int, int], Slope] = {}
-        self.trees: dict[tuple[int, int, int], Steepest] = {}
+        self.searches: dict[tuple[int, int, int], Slopes] = {}
+        self.tapes: dict[tuple[int, int, int], tuple[float, Tape]] = {}
 
     def offer(self, points: Array) -> None:
         """Keep what the Jacobians inside regions show."""
@@ -289,11 +294,7 @@ class _Search:
         ends = self.open_ends()
         if not ends or network.input_size > MOST_INPUTS or network.units > MOST_UNITS:
             return
-        compile_slopes(tell)
         compile_kernels(tell)
-        self.window = Contacts(self.local).seen_through(bounded(network, self.place))
-        self.paths = _paths(network)
-        error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
         total = len(ends)
         # in turns, so that none waits for one that takes long, if all fit into memory
         keep = self.clock.limited and network.units * network.input_size * total <= MOST_KEPT
@@ -304,59 +305,71 @@ class _Search:
                 tell("searching", total - len(ends) + done, total)
                 turn = TURN if keep else math.inf
                 part = self.clock.part(seconds=turn, share=1 / (len(ends) - done))
-                self._close(side, i, j, float(error[i, j]), part)
+                self._close((side, i, j), part)
                 if not keep:
-                    self.slopes.clear()
-                    self.trees.clear()
+                    self._keep((side, i, j))
             left = self.open_ends()
-            left = [end for end in left if end not in self.trees or not self.trees[end].stuck]
             ends = left if keep or (self.clock.limited and len(left) < len(ends)) else []
+        for end in list(self.searches):
+            self._keep(end)
 
-    def _close(self, side: int, i: int, j: int, error: float, clock: Clock) -> None:
+    def _keep(self, end: tuple[int, int, int]) -> None:
+        """Keep the proof of a search, unless an earlier one proves more, and let the search go."""
+        search = self.searches.pop(end)
+        if end not in self.tapes or search.bound < self.tapes[end][0]:
+            self.tapes[end] = search.bound, search.proof()
+
+    def _close(self, end: tuple[int, int, int], clock: Clock) -> None:
         """The largest value of d f_i / d x_j, or of its negative, that the search can have."""
-        sign, end = (1.0 if side else -1.0), (side, i, j)
-        reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
-        rate = float(self.window.rates[j])
-        known = sign * float(self.most[i, j] if side else self.least[i, j])
-        if end not in self.slopes:
-            sizes = reach / rate, float(self.paths[i, j]) / rate
-            self.slopes[end] = Slope(self.window, i, j, sign, *sizes)
-        slope = self.slopes[end]
-        found: list[Vector] = []
-        top = np.inf
-        if not slope.in_doubt:
-            found = slope.run(known / rate, clock)
-            top = slope.bound * rate
-        finished = slope.finished
-        if slope.in_doubt:
-            tree = self._tree(side, i, j, reach)
-            known = reach + known if math.isfinite(known) else 0.0
-            found += tree.run(max(known, 0.0), clock)
-            top = min(top, tree.bound - reach + 1e-14 * (tree.bound + reach))
-            finished = tree.finished and math.isfinite(tree.bound)
-        for point in found:
-            x = np.asarray(point)
-            if isinstance(self.place, Box):
-                x = np.clip(x, self.place.lo, self.place.hi)
+        side, i, j = end
+        sign, rate = (1.0 if side else -1.0), float(self.setting.windows[0].rates[j])
+
+        def known() -> float:
+            return sign * float(self.most[i, j] if side else self.least[i, j]) / rate
+
+        def check(x: Vector) -> float:
+            x = np.clip(x, self.place.lo, self.place.hi) if isinstance(self.place, Box) else x
             if self.place.contains(x)[0]:
                 self.offer(x[None])
-        if side:
-            self.high[i, j] = min(self.high[i, j], top + error)
-        else:
-            self.low[i, j] = max(self.low[i, j], -top - error)
-        self.searched[side, i, j] = finished
+                self.climb(end)
+            return known()
 
-    def _tree(self, side: int, i: int, j: int, reach: float) -> Steepest:
-        """A search that tells thin regions from none: for the slope of s f_i + reach x_j in x_j."""
-        if (side, i, j) not in self.trees:
-            sorted_, orders = _most_telling_first(self.network, i, j)
-            window = bounded(_tilted(sorted_, i, j, 1.0 if side else -1.0, reach), self.place)
-            rates = np.zeros_like(window.rates)
-            rates[j] = window.rates[j]
-            self.trees[side, i, j] = Steepest(
-                replace(window, rates=rates), Contacts(self.local, orders)
+        if end not in self.searches:
+            reach = float(max(abs(self.low[i, j]), abs(self.high[i, j]))) / rate
+            setting = self.setting
+            self.searches[end] = Slopes(
+                setting.windows[0], (i, j, sign), setting.margin, reach, setting.contacts, check
             )
-        return self.trees[side, i, j]
+        search = self.searches[end]
+        search.run(known(), clock)
+        top = self.setting.entry_bound(i, j, search.bound)
+        if side:
+            self.high[i, j] = min(self.high[i, j], top)
+        else:
+            self.low[i, j] = max(self.low[i, j], -top)
+        self.searched[end] = search.finished
+
+    def climb(self, end: tuple[int, int, int]) -> None:
+        """From the steepest point of an end across the kink of one unit, as long as that is up."""
+        side, i, j = end
+        at, seen = (self.at_most if side else self.at_least), -1
+        while at[i, j] != seen and not self.clock.expired():
+            seen = int(at[i, j])
+            parent = self.points[seen][None, self.local.free]
+            near = flips(self.network, parent, NEIGHBOURS, self.rng)
+            self.offer(clipped(near, self.place))
+
+    def certificate(self) -> SlopeProof | None:
+        """The proof of every end."""
+        if not self.whole:
+            return None
+        claims = []
+        for side, i, j in np.ndindex(2, *self.low.shape):
+            upper = float(self.high[i, j] if side else -self.low[i, j])
+            goal = (i, int(self.local.free[j]), 1.0 if side else -1.0)
+            if math.isfinite(upper):
+                claims.append(Claim(goal, upper, self.tapes.get((side, i, j), (0.0,))[1:]))
+        return SlopeProof.of(self.original, self.domain, claims)
 
     def result(self, names: tuple[str, ...]) -> Sensitivity:
         """Everything in the coordinates of the network as it was given."""
@@ -369,12 +382,7 @@ class _Search:
             return full
 
         seen = self.least <= self.most
-        low, high = self.low - self.error, self.high + self.error
-        zero = (self.low == 0) & (self.high == 0)
-        if zero.any():  # no path leads there, unless rounding made it so: the original knows
-            first, last = jacobian_interval(self.original, self.local.original_bounds)
-            zero &= (first[:, free] == 0) & (last[:, free] == 0)
-        low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
+        low, high = self.low, self.high
         gap = np.maximum(self.least - low, high - self.most)
         exact = seen & (gap <= EXACT * np.maximum(self.scale, 1e-300))
         settled = exact | self.searched.all(axis=0)
@@ -392,67 +400,8 @@ class _Search:
             self.clock.elapsed(),
             names,
             self.original.head.of,
+            self.certificate(),
         )
-
-
-def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Network:
-    """sign f_i(x) + slope x_j."""
-    terms = {k: sign * mx.dense(m)[[i]] for k, m in network.output.terms.items()}
-    own = terms.get(0, np.zeros((1, network.input_size))).copy()
-    own[0, j] += slope
-    terms[0] = own
-    return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
-
-
-def _paths(network: Network) -> Array:
-    """Sums of absolute values over all paths, (outputs, inputs)."""
-    sizes = [np.eye(network.input_size)]
-    for affine in network.maps:
-        parts = (abs(mx.dense(m)) @ sizes[k] for k, m in affine.terms.items())
-        sizes.append(sum(parts, np.zeros((affine.size, network.input_size))))
-        if len(sizes) <= len(network.layers):
-            sizes[-1] *= max(
-                abs(slope) for slope in network.layers[len(sizes) - 2].activation.slopes
-            )
-    return sizes[-1]
-
-
-def _most_telling_first(network: Network, i: int, j: int) -> tuple[Network, list[NDArray[np.intp]]]:
-    """The network with the units of every layer sorted by what they can add to d f_i / d x_j.
-
-    The function is the same; a search that decides such units first finds out sooner.
-
-    Returns:
-        the network, and the order of the units of every layer.
-    """
-    forward = [np.eye(network.input_size)[:, j]]
-    for layer in network.layers:
-        steepest = max(abs(slope) for slope in layer.activation.slopes)
-        parts = (abs(m) @ forward[k] for k, m in layer.affine.terms.items())
-        forward.append(steepest * sum(parts, np.zeros(layer.width)))
-    backward = [np.zeros(len(size)) for size in forward]
-    for k, m in network.output.terms.items():
-        backward[k] += np.abs(mx.dense(m)[i])
-    orders = [np.arange(network.input_size)]
-    for index in range(len(network.layers), 0, -1):
-        layer = network.layers[index - 1]
-        steepest = max(abs(slope) for slope in layer.activation.slopes)
-        for k, m in layer.affine.terms.items():
-            backward[k] += abs(m).T @ (steepest * backward[index])
-    orders += [
-        np.argsort(-b * f, kind="stable") for b, f in zip(backward[1:], forward[1:], strict=True)
-    ]
-
-    def sorted_map(affine: Affine, order: NDArray[np.intp]) -> Affine:
-        terms = {k: mx.dense(m)[order][:, orders[k]] for k, m in affine.terms.items()}
-        return Affine(terms, affine.bias[order])
-
-    layers = [
-        Layer(sorted_map(layer.affine, order), layer.activation)
-        for layer, order in zip(network.layers, orders[1:], strict=True)
-    ]
-    output = sorted_map(network.output, np.arange(network.output_size))
-    return network.replace(layers=layers, output=output), orders[1:]
 
 
 def _numbers(values: Array) -> list[list[float | None]]:

@@ -15,6 +15,7 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Place, as_domain
 from relunorm.network import Affine, Network
+from relunorm.network.columns import arranged, input_names
 from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def make_case(
     """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
         raise InvalidInputError("classes without a target: pass the labels of the rows, too")
-    found = None
+    data, found = arranged(data, network.columns), None
     if target is not None:
         said = model if hasattr(model, "classes_") else network.head
         found = as_classes(target, classes, said, _asked_outputs(network, data))
@@ -152,7 +153,7 @@ def make_case(
     elif where is None:
         where, source = Box.cube(network.input_size, -1.0, 1.0), "default"
     where.check_dimension(network.input_size)
-    called = _input_names(network.input_size, names, data, model)
+    called = _input_names(network, names, data)
     named = called is not None
     called = called or tuple(f"x{k}" for k in range(network.input_size))
     if plane is not None:
@@ -166,13 +167,14 @@ def make_case(
 
 
 def _input_names(
-    size: int, given: Sequence[str] | None, data: Any, model: Any
+    network: Network, given: Sequence[str] | None, data: Any
 ) -> tuple[str, ...] | None:
     """The names of the inputs: given, or those of a table's columns, or kept by the model."""
+    size = network.input_size
     for source in (
         given,
         getattr(data, "columns", None),
-        getattr(model, "feature_names_in_", None),
+        input_names(network.columns) or None,
     ):
         names = None if source is None else tuple(str(name) for name in source)
         if names is not None and len(names) == size:

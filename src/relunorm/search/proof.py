@@ -111,11 +111,7 @@ class SearchProof:
     @classmethod
     def load(cls, path: str | Path) -> SearchProof:
         """Read a document."""
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
-        return cls.from_dict(document)
+        return cls.from_dict(read(path))
 
     @classmethod
     def from_dict(cls, document: Any) -> SearchProof:
@@ -134,11 +130,19 @@ class SearchProof:
                 _finite(document["claim"]["limit"]),
                 bool(document["claim"]["strict"]),
                 _steps(document["unit_steps"]),
-                _tape(document["tape"]),
+                decoded(document["tape"]),
                 _counts(document["counts"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
+
+
+def read(path: str | Path) -> Any:
+    """The document of a proof, whatever it proves."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
 
 
 def _group(group: Any) -> tuple[Array, Vector]:
@@ -168,14 +172,15 @@ def _counts(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _tape(pieces: Any) -> Tape:
+def decoded(pieces: Any) -> Tape:
+    """The tape of a document."""
     tape = Tape()
-    for numbers in _decoded(pieces):
+    for numbers in _numbers(pieces):
         tape.write(numbers)
     return tape
 
 
-def _decoded(pieces: Any) -> Iterator[Array]:
+def _numbers(pieces: Any) -> Iterator[Array]:
     for piece in pieces:
         try:
             raw = zlib.decompress(base64.b64decode(piece, validate=True))

@@ -31,7 +31,11 @@ def compare(
     ] = 3.0,
     top1: Annotated[
         bool,
-        typer.Option("--top1", help="Ask, too, whether both choose the same class everywhere."),
+        typer.Option(
+            "--top1",
+            help="Ask, too, whether both choose the same class everywhere; the exit code stays "
+            "that of the outputs.",
+        ),
     ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     certificate: Annotated[
@@ -71,15 +75,17 @@ def compare(
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
+    from relunorm.floats import at_least, at_most
+
+    upper = "unbounded" if document["upper"] is None else at_most(document["upper"], 3)
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
-    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    console.print(f"{at_least(document['lower'], 3)} <= max |A - B| <= {upper}")
     if document["upper_after_head"] is not None and document["of"] != "outputs":
-        console.print(
-            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
-        )
+        moved = at_most(document["upper_after_head"], 3)
+        console.print(f"so in exact arithmetic the models' outputs differ by at most {moved}")
     if document["apart"] is not None:
-        console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
+        apart = at_most(document["apart"], 3)
+        console.print(f"away from the thresholds of steps: max |A - B| <= {apart}")
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
     console.print(f"tolerance {document['tolerance']:.3g}{follows}")
     if document["top1"] is not None:
@@ -94,10 +100,13 @@ def _render_classes(console: Console, top1: dict[str, Any], names: list[Any]) ->
     if top1["verdict"] == "different":
         pair = [top1["first"], top1["second"]]
         one, two = [names[k] for k in pair] if names else pair
-        console.print(f"classes  {one} and {two} at {_short(top1['witness'])}", markup=False)
+        where = _short(top1["witness"])
+        told = f"the two models choose different classes, {one} and {two}, at x = {where}"
+    elif top1["verdict"] == "same":
+        told = "the two models choose the same class everywhere, proved"
     else:
-        known = {"same": "the same everywhere, proved", "unknown": "not decided"}
-        console.print(f"classes  {known[top1['verdict']]}")
+        told = "whether the two models always choose the same class was not decided"
+    console.print(told, markup=False)
 
 
 def _short(numbers: list[float]) -> str:

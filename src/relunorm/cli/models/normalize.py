@@ -48,7 +48,7 @@ def normalize(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="Number type of the written weights; by default that of MODEL's."),
+        typer.Option(help="Number type of the written weights; by default that of MODEL's file."),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
@@ -63,7 +63,7 @@ def normalize(
     Exit code 3: the time limit left units undecided; they stay.
     """
     from relunorm.forms.normalize import normalize as run
-    from relunorm.forms.precision import is_single
+    from relunorm.forms.precision import is_single, precision
     from relunorm.io import load, save
     from relunorm.io.domains import parse_domain
 
@@ -71,7 +71,9 @@ def normalize(
     place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
         check_certifiable(place)
-    dtype = dtype or ("float32" if is_single(network) else "float64")
+    if dtype is None:  # pow2 promises the same bits, also of what the reader multiplied out
+        double = precision(network) == "float64" or (form == "pow2" and not is_single(network))
+        dtype = "float64" if double else "float32"
     with showing("looking at units", json or quiet) as show:
         result = run(
             network,
@@ -92,7 +94,7 @@ def normalize(
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
-        whole = run(network, form, place, remove=False, dtype=dtype)  # type: ignore[arg-type]
+        whole = run(network, form, place, remove=False)  # type: ignore[arg-type]
         if whole.network == network:
             why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
             result = replace(whole, network=network, stability=result.stability, kept=why)
@@ -133,13 +135,14 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from relunorm.floats import at_least, at_most
     from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
     table = Table("layer", "reason", "units", "method", "smallest margin")
     for row in summarize(Removal(**unit) for unit in document["removed"]):
-        margin = "" if row["margin"] is None else f"{row['margin']:.3g}"
+        margin = "" if row["margin"] is None else at_least(row["margin"], 3)
         table.add_row(
             str(row["layer"] + 1), row["reason"], str(row["units"]), row["method"], margin
         )
@@ -164,5 +167,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:
         away = document["threshold_margin"]
-        extra = "" if away is None else f", where no step is within {away:.2g} of its threshold"
-        console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")
+        extra = (
+            "" if away is None else f", where no step is within {at_most(away, 2)} of its threshold"
+        )
+        bound = at_most(document["bound"], 3)
+        console.print(f"outputs differ by at most {bound} over the domain{extra}")

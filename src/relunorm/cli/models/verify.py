@@ -34,7 +34,7 @@ def verify(
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
     For a certificate of `relunorm export` B is the C file: its tables are read back. A proof of
-    `relunorm maximize` speaks of A alone, and B is left out.
+    `relunorm maximize`, `lipschitz` or `sensitivity` speaks of A alone, and B is left out.
 
     CERT names the domain it speaks of, which is shown; --domain demands that it contains another
     one. Both models are also evaluated at points of the domain.
@@ -67,20 +67,29 @@ def verify(
 def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
-    from relunorm.search.proof import SearchProof
+    from relunorm.lipschitz.proof import SCHEMA, SlopeProof
+    from relunorm.search.proof import SearchProof, read
 
     if domain is not None:
         raise InvalidInputError("--domain goes with two models; the proof names its own domain")
-    proof = SearchProof.load(certificate)
-    found = proof.verify(network)
+    content = read(certificate)
+    claims: dict[str, Any]
+    if isinstance(content, dict) and content.get("schema") == SCHEMA:
+        slopes = SlopeProof.from_dict(content)
+        found, where = slopes.verify(network), slopes.domain
+        shown = [{"goal": str(c.goal), "upper": c.upper} for c in slopes.claims]
+        claims = {"claims": shown}
+    else:
+        proof = SearchProof.from_dict(content)
+        found, where = proof.verify(network), proof.reach.domain
+        claims = {"limit": proof.limit, "strict": proof.strict}
     document = {
         "schema": "relunorm.replay/1",
         "certificate": certificate,
         "models": [model],
         "holds": found.holds,
-        "limit": proof.limit,
-        "strict": proof.strict,
-        "domain": repr(proof.reach.domain),
+        **claims,
+        "domain": "the whole space" if where is None else repr(where),
         "nodes": found.nodes,
         "problems": [found.reason] if found.reason else [],
     }
@@ -93,14 +102,20 @@ def _render_search(console: Console, document: dict[str, Any]) -> None:
         console.print("[bold]does not hold[/bold]")
         console.print(f"- {document['problems'][0]}", markup=False)
         return
-    sign = "<" if document["strict"] else "<="
-    console.print(f"[bold]holds[/bold]: the goals are {sign} {document['limit']:.12g} everywhere")
+    if "claims" in document:
+        what = f"{len(document['claims'])} upper bounds on slopes"
+        if len(document["claims"]) == 1:
+            what = f"slopes are <= {document['claims'][0]['upper']:.12g} everywhere"
+    else:
+        sign = "<" if document["strict"] else "<="
+        what = f"the goals are {sign} {document['limit']:.12g} everywhere"
+    console.print(f"[bold]holds[/bold]: {what}")
     console.print(str(document["domain"]), markup=False)
     console.print(f"{document['nodes']:,} parts replayed, no solver")
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from relunorm.embedded.claims import at_most
+    from relunorm.floats import at_most
 
     if document["holds"]:
         bound = f"|A - B| <= {at_most(document['bound'], 3)} over the domain"
@@ -108,7 +123,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(str(document["domain"]), markup=False)
         if document["threshold_margin"] is not None:
             away = document["threshold_margin"]
-            console.print(f"where no step is within {away:.2g} of its threshold")
+            console.print(f"where no step is within {at_most(away, 2)} of its threshold")
         return
     console.print("[bold]does not hold[/bold]")
     for problem in document["problems"]:

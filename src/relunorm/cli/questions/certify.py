@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, thr
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
 
 #: Rows shown one by one.
@@ -26,6 +29,13 @@ def certify(
     ] = None,
     eps: Annotated[
         float | None, typer.Option(help="How far inputs may move; left out: how far is safe.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Units of --eps: spread (each input's standard deviation in the table), or a "
+            "length for each input, as 0.1,20,1."
+        ),
     ] = None,
     norm: Annotated[str, typer.Option(help="inf, 2 or 1.")] = "inf",
     valid: Annotated[
@@ -69,7 +79,7 @@ def certify(
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
     named: dict[str, Any] = {}
-    if table.classes and table.labels is not None and delta is None:
+    if table.classes and table.labels is not None and delta is None and not network.head.classes:
         # text is matched to the outputs by all rows, not only by those that are asked about
         outputs = network(np.nan_to_num(table.x))
         found_classes = as_classes(table.labels, None, network.head, outputs)
@@ -80,12 +90,13 @@ def certify(
             network = network.replace(head=Head(network.head.steps))  # labels are numbers now
     with showing("certifying", json or quiet) as show:
         found = run(
-            network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
+            network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
+            valid=place, time_limit=limit,
             workers=threads(jobs), random_state=seed, progress=show,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:
-        if row.reason:
+        if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
     emit(document, json, lambda console: _render(console, document))
     counts = found.counts
@@ -94,6 +105,22 @@ def certify(
     if eps is not None and counts["attacked"]:
         raise typer.Exit(1)
     raise typer.Exit(3 if counts["unknown"] else 0)
+
+
+def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
+    """The numbers behind `--scale`."""
+    import numpy as np
+
+    if scale is None:
+        return None
+    if scale == "spread":
+        return x[np.isfinite(x).all(axis=1)].std(axis=0)
+    try:
+        return [float(part) for part in scale.split(",")]
+    except ValueError:
+        raise InvalidInputError(
+            f"--scale is {scale!r}, expected spread, or a length for each input, as 0.1,20,1"
+        ) from None
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
@@ -107,13 +134,18 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         if label is not None and document["classes"]:
             label = document["classes"][label]
         word = row["verdict"] if row["correct"] else "wrong"
-        table.add_row(str(row["row"]), str(label), word, *(_radius(end) for end in row["radius"]))
+        table.add_row(str(row["row"]), str(label), word, *_radii(row["radius"]))
     console.print(table)
+    if document["scale"] is not None:
+        console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
         order = ", ".join(document["classes"])
         console.print(f"the model does not name its classes; taken to be, in order: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
+    why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
+    for reason, count in why.items():
+        console.print(f"{count} unknown: {reason}")
     curve = Table("radius", "certified", "possible", title="accuracy against radius")
     for radius, sure, possible in document["curve"][:: 2 if document["radius"] is None else 1]:
         curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
@@ -124,5 +156,8 @@ def _end(value: float | None) -> float:
     return float("inf") if value is None else value
 
 
-def _radius(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}"
+def _radii(ends: list[float | None]) -> list[str]:
+    from relunorm.floats import at_least, at_most
+
+    low, high = map(_end, ends)
+    return [at_least(low, 5), "-" if high == float("inf") else at_most(high, 5)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing, write_proof
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,9 @@ def lipschitz(
         typer.Option(help="auto, product, paths, theorem6, sdp, search, enumeration or branch."),
     ] = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds for the long methods.")] = 10.0,
+    proof: Annotated[
+        str | None, typer.Option(help="Write a proof of the search's bound to this file, JSON.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -44,21 +47,27 @@ def lipschitz(
     where = None if domain is None else parse_domain(domain, network)
     with showing("bounding", json or quiet) as show:
         result = compute(network, where, norm, time_limit, method, seed, progress=show)
-    emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+    write_proof(result.certificate, proof)
+    document = {"model": model, **result.to_dict(), "proof": proof}
+    emit(document, json, lambda console: _render(console, result))
     raise typer.Exit(0 if result.exact or result.complete else 3)
 
 
 def _render(console: Console, result: LipschitzResult) -> None:
     from rich.table import Table
 
+    from relunorm.floats import at_least, at_most
+
     table = Table("method", "side", "bound", "seconds", "note")
     for bound in result.bounds:
-        shown = f"{bound.value:.9g}" if bound.value == bound.value else "-"
+        outward = at_most if bound.side == "upper" else at_least
+        shown = outward(bound.value, 9) if bound.value == bound.value else "-"
         table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
     console.print(table)
     name = "inf" if result.norm > 2 else f"{result.norm:g}"
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"
     else:
-        text = f"in [{result.lower:.9g}, {result.upper:.9g}], upper end by {result.method}"
+        ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
+        text = f"in {ends}, upper end by {result.method}"
     console.print(f"l{name} Lipschitz constant over {result.domain}: {text}", markup=False)

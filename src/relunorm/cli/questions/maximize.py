@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing, write_proof
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,12 +46,7 @@ def maximize(
     with showing("searching", json or quiet) as show:
         result = compute(network, where, weights, time_limit, progress=show, rational=rational)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    if proof is not None:
-        if result.certificate is None:
-            raise InvalidInputError(
-                "there is no proof yet: the search did not finish; give it more --time-limit"
-            )
-        result.certificate.save(proof)
+    write_proof(result.certificate, proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
     emit(document, json, lambda console: _render(console, result, what))
     raise typer.Exit(0 if result.exact else 3)
@@ -75,14 +70,15 @@ def _combination(weights: list[float]) -> str:
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:
+    from relunorm.floats import at_least, at_most
+
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)
         if result.value is not None:
             console.print(f"without rounding: {result.value}", markup=False)
     else:
-        console.print(
-            f"maximum of {what} in [{result.lower:.9g}, {result.upper:.9g}]", markup=False
-        )
+        ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
+        console.print(f"maximum of {what} in {ends}", markup=False)
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, markup, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, markup, showing, write_proof
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,9 @@ def sensitivity(
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")
+    ] = None,
+    proof: Annotated[
+        str | None, typer.Option(help="Write a proof of every interval to this file, JSON.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
     quiet: Quiet = False,
@@ -46,7 +49,8 @@ def sensitivity(
         found = compute(network, where, time_limit, seed, show, names)
     if out is not None:
         found.plot().savefig(out, bbox_inches="tight")
-    document = {"model": model, "domain": domain, "figure": out, **found.to_dict()}
+    write_proof(found.certificate, proof)
+    document = {"model": model, "domain": domain, "figure": out, **found.to_dict(), "proof": proof}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.exact.all() else 3)
 

@@ -379,9 +379,11 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if "pieces" in document:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
-        gap = document["optimality_gap"]
+        from relunorm.floats import at_most
+
+        gap = at_most(100 * document["optimality_gap"], 3)
         console.print(
-            f"certified: the squared error is at most {100 * gap:.3g} % above the smallest of any "
+            f"certified: the squared error is at most {gap} % above the smallest of any "
             "network of this size"
         )
     for note in document["notes"]:

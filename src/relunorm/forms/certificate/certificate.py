@@ -24,6 +24,7 @@ from relunorm.difference.front import Ends, repeat
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
+from relunorm.floats import at_most
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error
@@ -112,8 +113,8 @@ class Certificate:
     def __repr__(self) -> str:
         extra = ""
         if self.threshold_margin is not None:
-            extra = f" where no step is within {self.threshold_margin:.2g} of its threshold"
-        return f"Certificate(|f - g| <= {self.bound:.3g}{extra})"
+            extra = f" where no step is within {at_most(self.threshold_margin, 2)} of its threshold"
+        return f"Certificate(|f - g| <= {at_most(self.bound, 3)}{extra})"
 
 
 def certify(

@@ -15,7 +15,7 @@ from relunorm.difference.front import Ends, bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
-from relunorm.floats import float_above
+from relunorm.floats import at_least, at_most, float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.comparison import Comparison, Verdict
 from relunorm.forms.comparison.counterexample import Counterexample
@@ -387,7 +387,7 @@ class _Search:
 
     def _say(self, what: str) -> None:
         lower, upper = self.seen.lower, self.upper
-        text = f"{lower:.3g} <= max |f - g| <= {upper:.3g}, {what}"
+        text = f"{at_least(lower, 3)} <= max |f - g| <= {at_most(upper, 3)}, {what}"
         self.tell(text, lower=lower, upper=upper)
 
     def _solve(self) -> None:

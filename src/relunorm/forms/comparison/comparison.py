@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.floats import at_least, at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.same_class import SameClass
 from relunorm.head import NO_HEAD, Head, of_words
@@ -100,7 +101,8 @@ class Comparison(Shown):
     def __repr__(self) -> str:
         follows = "" if self.precision == "given" else f" for {self.precision}"
         return (
-            f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
+            f"Comparison({self.verdict}: {at_least(self.lower, 3)} <= max |f - g| "
+            f"<= {at_most(self.upper, 3)}, "
             f"by {self.method}, tolerance {self.tolerance:.3g}{follows}, {self.seconds:.2f} s"
             f"{of_words(self.of)})"
         )

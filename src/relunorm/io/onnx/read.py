@@ -101,14 +101,16 @@ def _convert(
         head=Head(network.head.steps, classes),
         precision=_precision(model.graph, values),
         columns=columns_in_metadata(model, origin),
+        names=(info.name, graph.output[0].name if len(graph.output) == 1 else ""),
     )
 
 
 def _precision(graph: onnx.GraphProto, values: dict[str, Any]) -> str:
-    """Of the weights; those that are attributes of a node are float32 in every file."""
+    """Of the file's tensors; weights that are attributes of a node are float32 in every file."""
     arrays = [a for a in values.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
     held = {array.dtype.name for array in arrays if array.size > 1}
-    if any(node.op_type in MACHINE_LEARNING and node.domain for node in graph.node):
+    learned = (node for node in graph.node if node.op_type in MACHINE_LEARNING and node.domain)
+    if any(a.type == onnx.AttributeProto.FLOATS for node in learned for a in node.attribute):
         held.add("float32")
     return coarsest(held)
 

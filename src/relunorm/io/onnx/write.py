@@ -2,7 +2,8 @@
 
 A dense map becomes Gemm, a sparse one Conv where it is one, else it is gathered.
 
-The graph has one input of shape (batch, *input_shape) and one output (batch, *output_shape). Opset
+The graph has one input of shape (batch, *input_shape) and one output (batch, *output_shape), with
+the names they had in the ONNX file the network was read from, else ``input`` and ``output``. Opset
 17 and IR version 8, which every onnxruntime since 1.12 runs.
 """
 
@@ -115,6 +116,7 @@ class _Writer:
             ],
             self.tensors,
         )
+        _rename(graph, dict(zip(("input", "output"), network.names, strict=True)))
         return helper.make_model(
             graph,
             ir_version=IR_VERSION,
@@ -273,3 +275,15 @@ class _Writer:
             array = mx.narrowed(array, self.dtype, name)
         self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
+
+
+def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Give the input and the output other names, where no other value has them."""
+    taken = {name for node in graph.node for name in node.output}
+    taken |= {tensor.name for tensor in (*graph.initializer, *graph.input)}
+    new = {old: name for old, name in names.items() if name and name not in taken}
+    for info in (*graph.input, *graph.output):
+        info.name = new.get(info.name, info.name)
+    for node in graph.node:
+        for listed in (node.input, node.output):
+            listed[:] = [new.get(name, name) for name in listed]

@@ -79,7 +79,8 @@ def read_table(
             error.
         finite: False to keep NaN and infinite values, which are an error otherwise.
         columns: those that a network reads (`Network.columns`): found in a text table by name, with
-            words and gaps as the network was fitted to them; other columns are passed over.
+            words and gaps as the network was fitted to them; other columns are passed over. A table
+            without names is read in order.
     """
     path = Path(path)
     if not path.exists():
@@ -103,9 +104,12 @@ def read_table(
         table = _read_numpy(path, suffix, text)
     else:
         raise UnsupportedFormatError(f"{path}: a table is .csv, .npz, .npy or .parquet")
+    named = table.names != tuple(f"x{k}" for k in range(len(table.names)))
     if target is not None:
         table = _with_target(table, path, target)
-    if columns and {c.name for c in columns} <= set(table.names):
+    if columns and (named or {c.name for c in columns} <= set(table.names)):
+        for column in columns:
+            check_target(path, list(table.names), column.name)
         at = [table.names.index(c.name) for c in columns]
         kept = tuple(table.names[k] for k in at)
         table = replace(table, x=table.x[:, at], names=kept, columns=tuple(columns))

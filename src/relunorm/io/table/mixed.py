@@ -19,6 +19,11 @@ from relunorm.network.columns import Column, input_names
 #: Different words of a column above which it is a name, not a kind.
 MOST_WORDS = 100
 
+#: Different words up to which a column may be one of kinds, though most of them are numbers.
+FEW_WORDS = 20
+#: The share of cells that are no numbers, up to which a column is one of numbers.
+SLIPS = 0.1
+
 Cells = dict[str, list[str]]
 
 
@@ -44,6 +49,8 @@ def read_mixed(
     columns = []
     for name in shape.names:
         words = [] if name == target else _words(cells[name], shape)
+        if words and (not one_hot or len(words) > FEW_WORDS):
+            _check_numbers(path, shape, name, cells[name])
         if words and (not one_hot or len(words) > MOST_WORDS):
             fix = "drop the column" if one_hot else "drop the column, or use --one-hot"
             raise InvalidInputError(
@@ -77,6 +84,19 @@ def read_columns(
         check_target(path, shape.names, column.name)
     cells = _cells(path, shape)
     return _table(path, shape, cells, columns, target, gaps, labels, "fill or drop it first")
+
+
+def _check_numbers(path: Path, shape: CsvShape, name: str, cells: list[str]) -> None:
+    """Raise for the first cell that is no number, in a column where nearly all of them are."""
+    full = [(at, cell) for at, cell in enumerate(cells) if not is_gap(cell)]
+    strange = [(at, cell) for at, cell in full if parse_number(cell, shape) is None]
+    if len(strange) <= SLIPS * len(full):
+        at, cell = strange[0]
+        raise InvalidInputError(
+            f"{path}: line {at + shape.first_line}, column {name!r}: {cell.strip()!r} is not a "
+            f"number, unlike {len(full) - len(strange):,} of its {len(full):,} cells; correct it, "
+            "or leave the cell empty and use --missing median"
+        )
 
 
 def _table(

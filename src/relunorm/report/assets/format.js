@@ -9,13 +9,20 @@
   const SIGN = { exact: "= ", lower: "≥ ", upper: "≤ ", estimate: "≈ " };
 
   // A number with so many significant digits; null stands for what float64 cannot hold.
-  R.number = (value, digits = 5) => {
-    if (value === null || value === undefined) return "∞";
-    const size = Math.abs(value);
-    if (Number.isInteger(value) && size < 1e9) return tidy(value.toLocaleString("en-US"));
+  // A bound of a side is rounded outward, so that what is shown still holds.
+  R.number = (given, digits = 5, side = "") => {
+    if (given === null || given === undefined) return "∞";
+    if (Number.isInteger(given) && Math.abs(given) < 1e9) return tidy(given.toLocaleString("en-US"));
+    const value = side ? outward(given, digits, side) : given, size = Math.abs(value);
     if (size >= 1e6 || size < 1e-4) return tidy(value.toExponential(digits - 1));
     const short = Number(value.toPrecision(digits));
     return tidy(short.toLocaleString("en-US", { maximumFractionDigits: 20 }));
+  };
+  const outward = (value, digits, side) => {
+    const short = Number(value.toPrecision(digits));
+    if (!value || (side === "upper" ? short >= value : short <= value)) return short;
+    const step = 10 ** (Math.floor(Math.log10(Math.abs(short))) + 1 - digits);
+    return Number((short + (side === "upper" ? step : -step)).toPrecision(digits));
   };
   const tidy = (text) => text.replaceAll("-", "−").replace(/\.?0*e\+?/, "e");
 
@@ -35,7 +42,7 @@
   // A quantity of the document: {value, kind, note}.
   R.quantity = (q, digits) =>
     R.el("span", { class: "quantity" },
-      R.el("span", { class: "figure" }, R.number(q.value, digits)), " ", R.kind(q.kind, q.side));
+      R.el("span", { class: "figure" }, R.number(q.value, digits, q.side)), " ", R.kind(q.kind, q.side));
 
   R.percent = (share) => `${R.number(100 * share, 3)} %`;
   R.plural = (count, word) => `${R.number(count)} ${word}${count === 1 ? "" : "s"}`;

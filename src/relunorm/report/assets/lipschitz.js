@@ -3,12 +3,12 @@
 ((R) => {
   R.lipschitz = (report) => R.section(report.sections.lipschitz, (body) => [
     R.el("p", { class: "lead" }, body.upper.value === null
-      ? `The network changes somewhere by ${R.number(body.lower.value, 6)} times the change of its ` +
+      ? `The network changes somewhere by ${R.number(body.lower.value, 6, "lower")} times the change of its ` +
         "input, and no bound within float64 was found."
       : body.exact
       ? `The network changes by at most ${R.number(body.upper.value, 8)} times the change of its input.`
-      : `The network changes by at most ${R.number(body.upper.value, 6)} times the change of its ` +
-        `input, and somewhere by ${R.number(body.lower.value, 6)} times.`),
+      : `The network changes by at most ${R.number(body.upper.value, 6, "upper")} times the change of its ` +
+        `input, and somewhere by ${R.number(body.lower.value, 6, "lower")} times.`),
     R.el("p", {}, `l${body.norm} norm, over ${body.domain}: `,
       body.exact ? [R.quantity(body.upper, 10), ` by ${body.method}.`]
         : [R.quantity(body.lower, 8), " to ", R.quantity(body.upper, 8), ", upper end by ",
@@ -18,7 +18,7 @@
     R.note("On a logarithmic scale; the shaded band is the interval that is left."),
     R.figure("lipschitz", (width) => bars(body, width)),
     R.table(["method", "side", ">value", ">seconds", "note"],
-      body.bounds.rows.map((r) => [r.method, r.side, r.value === null ? "–" : R.number(r.value, 9),
+      body.bounds.rows.map((r) => [r.method, r.side, r.value === null ? "–" : R.number(r.value, 9, r.side),
         R.number(r.seconds, 2), r.note]), "Bounds on the Lipschitz constant"),
   ]);
 
@@ -54,7 +54,7 @@
       const y = top + k * step;
       return R.svg("g", {},
         R.svg("text", { x: left, y: y + 12, class: "name" }, r.method,
-          R.svg("tspan", { class: "number" }, `   ${r.side === "upper" ? "≤" : "≥"} ${R.number(r.value, 6)}`)),
+          R.svg("tspan", { class: "number" }, `   ${r.side === "upper" ? "≤" : "≥"} ${R.number(r.value, 6, r.side)}`)),
         R.svg("rect", { x: left, y: y + 18, width: Math.max(2, x(r.value) - left), height: 11, rx: 2,
           class: `bar ${r.side}` }),
         R.svg("line", { x1: x(r.value), x2: x(r.value), y1: y + 15, y2: y + 32, class: `end ${r.side}` }));

@@ -70,10 +70,13 @@
   };
 
   const place = ([x0, x1, y0, y1], width) => {
-    const inner = width - MARGIN.left - MARGIN.right;
+    // the axis' name stands left of its longest number
+    const longest = Math.max(...R.ticks(y0, y1, 5).map((v) => R.number(v, 4).length));
+    const left = Math.max(MARGIN.left, 26 + 7 * longest);
+    const inner = width - left - MARGIN.right;
     const aspect = (y1 - y0) / (x1 - x0);
     const tall = inner * (aspect > 0.3 && aspect < 1.6 ? aspect : 0.8);
-    const frame = { width, left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top,
+    const frame = { width, left, right: width - MARGIN.right, top: MARGIN.top,
       bottom: MARGIN.top + tall, height: MARGIN.top + tall + MARGIN.bottom };
     frame.x = R.linear(x0, x1, frame.left, frame.right);
     frame.y = R.linear(y0, y1, frame.bottom, frame.top);

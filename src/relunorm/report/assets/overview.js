@@ -19,7 +19,8 @@
     }
     if (robustness.body?.median.value) {
       found.push(["robustness", R.fact("Median safe radius", R.quantity(robustness.body.median, 3),
-        "how far all inputs may move")]);
+        `how far all inputs may move${robustness.body.scales_differ ? ", of their spread" : ""}; ` +
+        `on ${R.plural(robustness.body.rows.value, "row")}`)]);
     }
     if (units.body) {
       found.push(["units", R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`)]);
@@ -32,7 +33,7 @@
       const { exact, lower, upper } = lipschitz.body;
       found.push(["lipschitz", R.fact("Lipschitz constant",
         exact ? R.quantity(upper) : R.el("span", { class: "quantity" },
-          R.el("span", { class: "figure" }, `${R.number(lower.value, 3)} … ${R.number(upper.value, 3)}`),
+          R.el("span", { class: "figure" }, `${R.number(lower.value, 3, "lower")} … ${R.number(upper.value, 3, "upper")}`),
           " ", R.kind("bound")),
         `l${lipschitz.body.norm} norm, over the domain`)]);
     }

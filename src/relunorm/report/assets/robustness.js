@@ -6,7 +6,7 @@
     return [
       R.el("p", { class: "lead" }, lead(body)),
       body.scales_differ && R.note("The inputs have very different scales, so distances are in units of each input's ",
-        "own spread: its standard deviation in the data, rounded to a power of two."),
+        "own spread: its standard deviation in the data."),
       R.el("h3", {}, "Accuracy against how far inputs move ", R.kind(body.curve.kind)),
       R.figure("robustness", (width) => curve(body, Math.min(width, 720))),
       R.el("ul", { class: "keys" },
@@ -16,13 +16,14 @@
           R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-1", "stroke-dasharray": "7 4" })),
         "possibly right (not attacked)")),
       body.rows.value < body.rows.of &&
-        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random.`,
+        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random: ` +
+          "a sample, so at 0 it need not show the accuracy on all rows.",
           body.nearest.value ? ` The weakest were looked for among ${R.number(body.nearest.value)} more, ` +
             "whose class changes nearest by." : ""),
       R.el("h3", {}, "The weakest rows ", R.kind("bound")),
       R.table([">row", "class", "right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
         R.number(r.row), R.short(names[r.label] ?? String(r.label)), r.correct ? "yes" : "no",
-        R.number(r.safe, 3), r.attacked === null ? "not found" : R.number(r.attacked, 3)]),
+        R.number(r.safe, 3, "lower"), r.attacked === null ? "not found" : R.number(r.attacked, 3, "upper")]),
       "Rows with the smallest radii"),
       R.note("Safe: no input within that distance (the largest change of any input) has another class, proved. ",
         "Attacked: one with another class was found there."),
@@ -32,10 +33,11 @@
   const lead = ({ rows, nearest, certified, median, scales_differ: scaled }) => {
     if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value + nearest.value, "row")} tried).`;
     if (!median.value) {
-      return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
+      return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at ` +
+        "could be certified: answered right, and the same for every input nearby.";
     }
-    return [`Half of the ${R.number(rows.value)} rows looked at keep their class ` +
-      `if every input moves by up to ${R.number(median.value, 3)}${scaled ? " of its spread" : ""}. `,
+    return [`Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so ` +
+      `if every input moves by up to ${R.number(median.value, 3, "lower")}${scaled ? " of its spread" : ""}. `,
     R.kind(median.kind)];
   };
 

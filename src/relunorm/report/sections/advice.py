@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.domain import Box
+from relunorm.floats import at_most
 from relunorm.report.case import Case
 from relunorm.report.section import NO_TIME
 
@@ -41,7 +42,8 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     items = [*_given(case, spell), *_robustness(sections["robustness"], spell)]
     removal = _removal(sections["removal"], spell)
     items += removal
-    items += _units(sections["units"], bool(removal), case.x is not None)
+    learned = _learned(sections["quality"]["body"])
+    items += _units(sections["units"], bool(removal), case.x is not None, learned)
     items += _sensitivity(sections["sensitivity"], spell)
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
@@ -106,21 +108,18 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
     if body is None or near is None or near["attacked"] == 0:
         return []
-    text = f"Row {near['row']} is answered correctly, but moving its inputs by "
+    unit, option, argument = "", "", ""
     if body["scales_differ"]:
-        text += (
-            f"{near['attacked']:.2g} of their spread each changes the class. Look whether noise of "
-            "that size occurs in practice; more time certifies more rows."
-        )
-        command = f"relunorm report {spell.model} {spell.table} --time-limit 60"
-        return [_item(text, "rn.report(model, X, y, time_limit=60)", "robustness", command)]
-    text += (
-        f"{near['attacked']:.2g} each changes the class. Choose how far inputs may move in "
-        "practice and count the rows that stand it."
+        unit, option = " of their spread", " --scale spread"
+        argument = ", scale=X.std(axis=0)"
+    text = (
+        f"Row {near['row']} is answered correctly, but moving its inputs by "
+        f"{at_most(near['attacked'], 2)}{unit} each changes the class. Choose how far inputs may "
+        "move in practice and count the rows that stand it."
     )
     radius = body["median"]["value"] or near["attacked"]
-    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}"
-    call = f"rn.certify(model, X, radius={radius:.1g}, label=y)"
+    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}{option}"
+    call = f"rn.certify(model, X, radius={radius:.1g}, label=y{argument})"
     return [_item(text, call, "robustness", command)]
 
 
@@ -138,7 +137,7 @@ def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     )
     difference = body["difference"]
     if difference is not None and difference["value"] is not None:
-        text += f", with outputs proved to differ by at most {difference['value']:.1e}"
+        text += f", with outputs proved to differ by at most {at_most(difference['value'], 2)}"
     command = (
         f"relunorm normalize {spell.model} -o reduced.onnx --form minimal {spell.domain} "
         "--certificate proof.json"
@@ -146,14 +145,29 @@ def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     return [_item(text + ".", 'rn.normalize(model, "minimal", domain)', "removal", command)]
 
 
-def _units(entry: dict[str, Any], removal: bool, has_data: bool) -> list[dict[str, Any]]:
-    """The sentences of `diagnose`, each with the call it names."""
+def _learned(quality: dict[str, Any] | None) -> bool:
+    """Whether a regression explains most of its targets: their scale was no hindrance."""
+    if quality is None or quality["type"] != "numbers":
+        return False
+    return all((row["r2"] or 0.0) > 0.5 for row in quality["errors"]["rows"])
+
+
+def _units(
+    entry: dict[str, Any], removal: bool, has_data: bool, learned: bool
+) -> list[dict[str, Any]]:
+    """The sentences of `diagnose`, each with the call it names.
+
+    Args:
+        removal: whether there is advice on removal.
+        learned: whether the targets are fitted, so that their scale needs no advice.
+    """
     if entry["body"] is None:
         return []
     items = []
     for sentence in entry["body"]["sentences"]:
         call = next((call for name, call in CALLS.items() if name in sentence), "")
         said = "normalize" in call and removal  # what goes is the advice on removal already
+        said |= "TargetScaler" in call and learned
         if call and not said:
             where = "" if has_data else "With random points of the domain as data: "
             items.append(_item(where + sentence, call, "units"))

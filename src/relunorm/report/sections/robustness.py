@@ -10,8 +10,7 @@ import numpy as np
 
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import scale_columns
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 from relunorm.questions.certify import certify
 from relunorm.questions.robustness import Robustness, RowRobustness
 from relunorm.report.case import Case
@@ -52,19 +51,18 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if not case.network.head.decides_plainly(outputs.shape[1]):
         raise InvalidInputError("the model does not decide by its largest output")
     network = case.network.without_head()  # the class is the same; labels are its numbers
-    inputs, scaled = case.x, _scales_differ(case.x)
-    if scaled:
-        step = _spreads(case.x)
-        network, inputs = _in_steps(network, step), case.x / step
+    scaled = _scales_differ(case.x)
+    scale = _spreads(case.x) if scaled else None
     clock = Clock(seconds)
     sample = np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist()
-    near = _nearest(network, inputs, outputs, decided == case.y)
+    near = _nearest(network, case.x, outputs, decided == case.y, scale)
     rows: dict[int, RowRobustness] = {}
     for k in dict.fromkeys(k for pair in zip_longest(near, sample) for k in pair if k is not None):
         share = clock.left() / max(SHARING - len(rows), 1)
         one = certify(
-            network, inputs[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
-        ).rows[0]
+            network, case.x[[k]], label=case.y[[k]], scale=scale, time_limit=share,
+            tolerance=TOLERANCE,
+        ).rows[0]  # fmt: skip
         rows[k] = replace(one, row=k)
         if clock.expired():
             break
@@ -73,7 +71,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     every: Kind = "bound" if len(picks) == case.rows else "estimate"
     side = {"side": "lower"} if every == "bound" else {}
     weakest = sorted(rows.values(), key=lambda row: (row.radius[1], row.radius[0]))
-    radii = np.array([row.radius[0] for row in found.rows if row.correct])
+    # a wrong row is safe nowhere, as on the curve
+    radii = np.array([row.radius[0] if row.correct else 0.0 for row in found.rows])
     assert case.index is not None
     return {
         "norm": "inf",
@@ -103,7 +102,11 @@ def _missing(rows: list[RowRobustness]) -> str:
 
 
 def _nearest(
-    network: Network, inputs: np.ndarray, outputs: np.ndarray, right: np.ndarray
+    network: Network,
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    right: np.ndarray,
+    scale: np.ndarray | None,
 ) -> list[int]:
     """Rows that are right and whose class changes nearest by, to first order."""
     at = np.arange(len(outputs))
@@ -115,7 +118,7 @@ def _nearest(
     picks = picks[right[picks]]
     if not len(picks):
         return []
-    slopes = network.jacobian(inputs[picks])
+    slopes = network.jacobian(inputs[picks]) * (1.0 if scale is None else scale)
     rows = np.arange(len(picks))
     steepest = slopes[rows, ranked[picks, -1]]
     if outputs.shape[1] > 1:
@@ -146,22 +149,7 @@ def _scales_differ(x: np.ndarray) -> bool:
 
 
 def _spreads(x: np.ndarray) -> np.ndarray:
-    """Each input's standard deviation, to the nearest power of two; the median for constant ones.
-
-    By powers of two numbers are scaled without rounding.
-    """
+    """Each input's standard deviation; the median of all for constant ones."""
     spread = x.std(axis=0)
     spread[spread == 0] = np.median(spread[spread > 0])
-    return np.exp2(np.round(np.log2(spread)))
-
-
-def _in_steps(network: Network, step: np.ndarray) -> Network:
-    """The network as a function of x / step, exactly."""
-
-    def scaled(affine: Affine) -> Affine:
-        if 0 not in affine.terms:
-            return affine
-        return Affine({**affine.terms, 0: scale_columns(affine.terms[0], step)}, affine.bias)
-
-    layers = [replace(layer, affine=scaled(layer.affine)) for layer in network.layers]
-    return network.replace(layers=layers, output=scaled(network.output))
+    return spread

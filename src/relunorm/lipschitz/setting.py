@@ -1,0 +1,137 @@
+"""What a search for slopes and the replay of its proof start from: a network on a domain.
+
+Bounds of a search speak of the network with its stable units folded, in coordinates of a window, as
+computed. Here they become bounds on the network as it was given, in real arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain import Box, Domain
+from relunorm.extrema.localize import Local, localize
+from relunorm.lipschitz.cells import margin_of
+from relunorm.lipschitz.contacts import Contacts
+from relunorm.lipschitz.jacobian import jacobian_interval
+from relunorm.lipschitz.norms import round_up
+from relunorm.lipschitz.windows import Window, windows
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+Array = NDArray[np.float64]
+
+#: With at most so many coordinates, a box in which more units than this change sign is halved.
+FEW_INPUTS, MANY_UNITS = 3, 100
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A network on a domain, or on the whole space."""
+
+    local: Local
+
+    @classmethod
+    def of(cls, network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Setting:
+        """Fold what is stable on the domain; after the clock's end less of it."""
+        return cls(localize(network, domain, clock))
+
+    def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
+        """The domain in parts on which few units change sign, if it is a box in a small space."""
+        if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
+            return [self]
+        waiting: list[tuple[Box, Setting]] = [(domain, self)]
+        done: list[Setting] = []
+        while waiting:
+            box, part = waiting.pop()
+            k = int(np.argmax(box.hi - box.lo))
+            middle = 0.5 * box.lo[k] + 0.5 * box.hi[k]
+            narrow = not box.lo[k] < middle < box.hi[k]
+            if part.local.network.units <= MANY_UNITS or narrow or clock.expired():
+                done.append(part)
+                continue
+            for lo, hi in ((box.lo[k], middle), (middle, box.hi[k])):
+                half = Box(_put(box.lo, k, lo), _put(box.hi, k, hi))
+                waiting.append((half, Setting.of(self.local.original, half, clock)))
+        return done
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        """Where to search."""
+        return list(windows(self.local.network, self.local.domain))
+
+    @cached_property
+    def contacts(self) -> Contacts:
+        """What decides about sides of units that a cell only touches."""
+        return Contacts(self.local)
+
+    @cached_property
+    def margin(self) -> float:
+        """What rounding takes of sums along paths, relative."""
+        return margin_of(self.local)
+
+    @cached_property
+    def intervals(self) -> tuple[Array, Array]:
+        """Bounds on every entry of the Jacobian, in real arithmetic, by slopes of units alone."""
+        local = self.local
+        low, high = jacobian_interval(local.network, local.own_bounds)
+        zero = (low == 0) & (high == 0)
+        low, high = low - local.jacobian_error, high + local.jacobian_error
+        if zero.any():  # no path leads there, unless rounding made it so: the original knows
+            first, last = jacobian_interval(local.original, local.original_bounds)
+            zero &= (first[:, local.free] == 0) & (last[:, local.free] == 0)
+        return np.where(zero, 0.0, low), np.where(zero, 0.0, high)
+
+    @cached_property
+    def paths(self) -> Array:
+        """Sums of absolute values over all paths, (outputs, inputs)."""
+        network = self.local.network
+        sizes = [np.eye(network.input_size)]
+        for number, affine in enumerate(network.maps):
+            parts = (abs(mx.dense(m)) @ sizes[k] for k, m in affine.terms.items())
+            sizes.append(sum(parts, np.zeros((affine.size, network.input_size))))
+            if number < len(network.layers):
+                sizes[-1] *= max(map(abs, network.layers[number].activation.slopes))
+        return sizes[-1]
+
+    @cached_property
+    def error(self) -> Array:
+        """How far entries of Jacobians are off: of folding, of forms, of sums over paths."""
+        if self.local.has_exact_jacobians:
+            return np.zeros_like(self.paths)
+        own = 2.0 * self.margin * self.paths
+        return own + self.local.jacobian_search_error + self.local.jacobian_error
+
+    def entry_bound(self, output: int, axis: int, bound: float) -> float:
+        """An upper bound on an entry (or its negative) from that of a search in its window.
+
+        `steepest` adds up one sum over all paths for the entry and one for every layer's lines.
+        """
+        lines = 2.0 * (len(self.local.network.layers) + 1) * self.margin
+        top = bound * float(self.windows[0].rates[axis])
+        top += float(self.error[output, axis] + lines * self.paths[output, axis])
+        return float(np.nextafter(top + 4 * abs(top) * 2.0**-53, np.inf))
+
+    def norm_bound(self, norm: float, bound: float) -> float:
+        """An upper bound on norms of Jacobians from that of a search."""
+        return round_up(bound + matrix_size(self.error, norm), 8)
+
+
+def _put(vector: Vector, k: int, value: float) -> Vector:
+    changed = np.array(vector)
+    changed[k] = value
+    return changed
+
+
+def matrix_size(errors: Array, norm: float) -> float:
+    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
+    if errors.shape[1] == 1:
+        return round_up(float(errors.sum()), len(errors))
+    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
+    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
+    return round_up(size, sum(errors.shape))
