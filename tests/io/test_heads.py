@@ -113,6 +113,9 @@ HEADS: dict[str, rn.Network] = {
     "softplus": network(2, Step("softplus")),
     "exp": network(1, Step("exp")),
     "round": network(1, Step("sigmoid"), Step("round")),
+    "opposite rows": network(2, Step("softmax")).replace(
+        output=rn.Affine({1: np.outer([1.0, -1.0], np.arange(1.0, 7.0))}, np.array([0.5, -0.5]))
+    ),
     "both classes": network(1, Step("pair"), Step("sigmoid"), classes=("no", "yes")),
     "class of both": network(1, Step("pair"), Step("softmax"), Step("argmax")),
     "labels only": network(3, classes=("x", "y", "z")),

@@ -216,13 +216,15 @@ def finished(
     steps = tuple(
         replace(s, axis=s.axis - dropped) if s.kind in ALONG_AXIS else s for s in output.steps
     )
-    if _opposite(network) and steps[0].kind in ("sigmoid", "log_sigmoid", "softmax", "log_softmax"):
+    probable = steps[0].kind in ("sigmoid", "log_sigmoid", "softmax", "log_softmax")
+    if probable and output.tensor.joined and _opposite(network):
         network, steps = _one_logit(lowering, network, output), (Step("pair"), *steps)
     return network.replace(head=Head(steps, output.classes))
 
 
 def _opposite(network: Network) -> bool:
-    """Whether the two outputs are -z and z, as a pair of probabilities 1 - p and p has them."""
+    """Whether the two outputs are -z and z, as a pair of probabilities 1 - p and p has them. Of two
+    rows of weights that happen to be opposite nobody asks: those are two outputs."""
     if network.output_shape != (2,):
         return False
     parts = [network.output.bias, *map(mx.dense, network.output.terms.values())]

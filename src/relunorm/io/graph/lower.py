@@ -50,7 +50,8 @@ class Tensor:
     recorded structure gives the tensor, where that is known. What holds a product with weights is
     ``weighed``: it is not multiplied with the next weights, which would round, but becomes a linear
     stage; one that is ``large`` does for whatever reads it but an activation. With ``signs`` the
-    tensor is a function of the sign of ``affine``, step units to be.
+    tensor is a function of the sign of ``affine``, step units to be. ``joined`` was put together
+    from single values by the graph itself, or by its format.
     """
 
     shape: tuple[int, ...]
@@ -60,6 +61,7 @@ class Tensor:
     weighed: bool = False
     large: bool = False
     signs: Signs | None = None
+    joined: bool = False
 
     @property
     def size(self) -> int:
@@ -108,7 +110,7 @@ class Lowering:
         flat = index.ravel()
         if flat.size == x.size and np.array_equal(flat, np.arange(x.size)):
             step = self.recorder.reshape(x.step, _without_batch(index.shape))
-            return Tensor(index.shape, x.affine, x.owners, step, x.weighed)
+            return Tensor(index.shape, x.affine, x.owners, step, x.weighed, joined=x.joined)
         keep = flat >= 0
         pick = sp.csr_array(
             (np.ones(int(keep.sum())), flat[keep], np.concatenate([[0], np.cumsum(keep)])),
@@ -147,6 +149,7 @@ class Lowering:
         bias = np.concatenate([t.affine.bias for t in tensors])
         whole = Tensor((bias.size,), Affine(terms, bias), self._side_by_side(tensors))
         whole.weighed = any(t.weighed for t in tensors)
+        whole.joined = all(t.size == 1 for t in tensors)
         return self.rearrange(whole, index)
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Owners | None:

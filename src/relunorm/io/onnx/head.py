@@ -114,6 +114,7 @@ def _linear_classifier(node: Node) -> list[Headed | Tensor]:
     if len(node.attribute("intercepts", [])) != len(names) or after not in ends:
         raise CannotLower("other than with one score for each class")
     logits = linear_model(node, len(names))
+    logits.joined = len(names) == 2  # of two classes it holds the rows of both, -w and w
     label = heads.along(logits, "argmax", 1, node.label, node.kind)
     label = _named(heads.without_axis(label, 1), names)
     if not ends[after]:
