@@ -14,10 +14,9 @@ is summed along paths of the network that the domain does not use. The rounding 
 themselves is in the radius and grows along absolute paths; where that is too much, in deep networks
 with large weights, they are computed in rational arithmetic (``exact``).
 
-The sizes say what was computed: `magnitudes` of values for evaluations and backward linear bounds,
-`form_sizes` for affine forms of the input, and the sums of absolute terms of the expressions that
-stable units were replaced by (`relunorm.extrema.localize`). With matrices for sizes the same sums
-bound the error of Jacobians.
+The sizes say what was computed: `magnitudes` of values for evaluations, and the sums of absolute
+terms of the expressions that stable units were replaced by (`relunorm.extrema.localize`). With
+matrices for sizes the same sums bound the error of Jacobians.
 
 Bounds per layer are pairs (low, high) of vectors; layers without units need none.
 """
@@ -154,26 +153,12 @@ def jacobians_are_exact(network: Network, half: Vector) -> bool:
     return True
 
 
-def form_sizes(sizes: Sequence[Vector], gradients: Sequence[Array], half: Vector) -> list[Vector]:
-    """|A| half + |c| for the form A t + c of each value around the centre of a box.
-
-    The form of a cell is looked at on the whole box, where it is larger than the value on the
-    cell by what its gradient makes of the way there. Gradients that were too large to be had
-    belong to networks whose forms are not computed, either.
-    """
-    if len(half) != gradients[0].shape[1]:
-        return list(sizes)
-    return [size + 2.0 * (rate @ half) for size, rate in zip(sizes, gradients, strict=True)]
-
-
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """Bounds on |d outputs / d pre-activation| and |d outputs / d value|, (outputs, width) each."""
+    """Bounds on |d outputs / d pre-activation| of every layer, (outputs, width)."""
 
     network: Network
-    bounds: Bounds
     before: tuple[Array, ...]
-    after: tuple[Array, ...]
 
     def total(self, sizes: Sequence[Any], constant: bool = True) -> Any:
         """How far the outputs can be off when every row adds up terms of these sizes.
@@ -188,44 +173,23 @@ class Sensitivity:
             found = found + sensitive @ _local(layer.affine, sizes, constant, extra)
         return _up(found)
 
-    def total_with_signs(self, sizes: Sequence[Vector]) -> Vector:
-        """`total`, and what it costs if rounding misjudges the sign of a unit near its kink.
-
-        The unit is then off by at most the error of its own pre-activation.
-        """
-        errors: list[Vector] = [np.zeros(self.network.input_size)]
-        extra = np.zeros(self.network.output_size)
-        parts = zip(self.network.layers, self.bounds, self.after, strict=True)
-        for layer, (low, high), sensitive in parts:
-            error = _local(layer.affine, sizes, True, EXTRA)
-            for source, matrix in layer.affine.terms.items():
-                error = error + abs(matrix) @ errors[source]
-            below, above = layer.activation.slopes
-            straddles = (low < 0) & (high > 0)
-            extra = extra + sensitive @ np.where(straddles, abs(above - below) * error, 0.0)
-            least, most = slopes_on(layer.activation, low, high)
-            errors.append(_up(np.maximum(np.abs(least), np.abs(most)) * error))
-        return _up(self.total(sizes) + extra)
-
 
 def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
     pending: dict[int, tuple[Any, Array]] = {}
     _pull(network.output, None, pending, exact)
-    before, after = [], []
+    before = []
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (low, high) = network.layers[index], bounds[index]
         none = np.zeros((network.output_size, layer.width))
         upstream = pending.pop(index + 1, None)
         if upstream is None:
             before.append(none)
-            after.append(none)
             continue
         here = _times(*upstream, *slopes_on(layer.activation, low, high))
-        after.append(_up(_sizes(upstream[0]) + upstream[1]))
         before.append(_up(_sizes(here[0]) + here[1]))
         _pull(layer.affine, here, pending, exact)
-    return Sensitivity(network, bounds, tuple(before[::-1]), tuple(after[::-1]))
+    return Sensitivity(network, tuple(before[::-1]))
 
 
 def slopes_on(activation: Activation, low: Vector, high: Vector) -> tuple[Vector, Vector]:

@@ -110,26 +110,6 @@ class Local:
         return self._original_sensitivity(False).total(sizes, constant=False)
 
     @cached_property
-    def search_error(self) -> Vector:
-        """How far bounds on outputs of ``network`` can be off that are computed in float64.
-
-        By linear bounds of its units, or by affine forms of the cells of the domain.
-        """
-        assert self.domain is not None
-        box = self.domain.bounding_box
-        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
-        own = rounding.magnitudes(self.network, self.own_bounds, inputs)
-        rates = rounding.gradients(self.network, self.own_bounds)
-        sizes = rounding.form_sizes(own, rates, box.halfwidth)
-        error = self.sensitivity.total_with_signs(sizes)
-        if error.max() > LARGE_ERROR and self._is_small:
-            rates = rounding.gradients(self.network, self.own_bounds, exact=True)
-            sizes = rounding.form_sizes(own, rates, box.halfwidth)
-            sharp = rounding.sensitivity(self.network, self.own_bounds, exact=True)
-            error = np.minimum(error, sharp.total_with_signs(sizes))
-        return error
-
-    @cached_property
     def jacobian_search_error(self) -> NDArray[np.float64]:
         """How far Jacobians of ``network`` can be off that are computed from affine forms."""
         if self.has_exact_jacobians:
