@@ -11,8 +11,7 @@ the derivative of the outputs by the pre-activations of layer k, every unit with
 have on the domain. J_k is enclosed by a midpoint and a radius from the output down, so that what
 cancels in a product of weights cancels in the bound, and a unit of one sign has one slope. Nothing
 is summed along paths of the network that the domain does not use. The rounding of the midpoints
-themselves is in the radius and grows along absolute paths; where that is too much, in deep networks
-with large weights, they are computed in rational arithmetic (``exact``).
+themselves is in the radius.
 
 The sizes say what was computed: `magnitudes` of values for evaluations, and the sums of absolute
 terms of the expressions that stable units were replaced by (`relunorm.extrema.localize`). With
@@ -25,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -86,7 +84,7 @@ def absolute(affine: Affine, sizes: Sequence[Any], constant: bool = True) -> Any
     return total
 
 
-def gradients(network: Network, bounds: Bounds, exact: bool = False) -> list[Array]:
+def gradients(network: Network, bounds: Bounds) -> list[Array]:
     """Bounds on |d value / d input|, (width, inputs), for every value.
 
     Where that takes too much room: one column, bounds on the sums over the inputs.
@@ -94,32 +92,19 @@ def gradients(network: Network, bounds: Bounds, exact: bool = False) -> list[Arr
     d = network.input_size
     if d * max(network.widths) > GRADIENT_ENTRIES:
         return _absolute_gradients(network, bounds)
-    middles: list[Any] = [_numbers(np.eye(d), exact)]
-    radii = [np.zeros((d, d))]
+    middles, radii = [np.eye(d)], [np.zeros((d, d))]
     for layer, (low, high) in zip(network.layers, bounds, strict=True):
-        middle: Any = _numbers(np.zeros((layer.width, d)), exact)
-        radius = np.zeros((layer.width, d))
+        middle, radius = np.zeros((layer.width, d)), np.zeros((layer.width, d))
         for source, matrix in layer.affine.terms.items():
-            lost = 0.0 if exact else _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
-            spread = radii[source] + lost * _sizes(middles[source])
-            middle = middle + _numbers(matrix, exact) @ middles[source]
+            lost = _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
+            spread = radii[source] + lost * np.abs(middles[source])
+            middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
         least, most = slopes_on(layer.activation, low, high)
         middle, radius = _times(middle, radius, least[:, None], most[:, None])
         middles.append(middle)
         radii.append(radius)
-    return [_up(_sizes(m) + r) for m, r in zip(middles, radii, strict=True)]
-
-
-def _numbers(matrix: Any, exact: bool) -> Any:
-    """A matrix as it is, or as rational numbers."""
-    if not exact:
-        return matrix
-    return np.vectorize(Fraction, otypes=[object])(mx.dense(matrix))
-
-
-def _sizes(middle: Any) -> Array:
-    return np.abs(middle).astype(np.float64)
+    return [_up(np.abs(m) + r) for m, r in zip(middles, radii, strict=True)]
 
 
 def _absolute_gradients(network: Network, bounds: Bounds) -> list[Array]:
@@ -174,10 +159,10 @@ class Sensitivity:
         return _up(found)
 
 
-def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensitivity:
+def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
-    pending: dict[int, tuple[Any, Array]] = {}
-    _pull(network.output, None, pending, exact)
+    pending: dict[int, tuple[Array, Array]] = {}
+    _pull(network.output, None, pending)
     before = []
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (low, high) = network.layers[index], bounds[index]
@@ -187,8 +172,8 @@ def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensit
             before.append(none)
             continue
         here = _times(*upstream, *slopes_on(layer.activation, low, high))
-        before.append(_up(_sizes(here[0]) + here[1]))
-        _pull(layer.affine, here, pending, exact)
+        before.append(_up(np.abs(here[0]) + here[1]))
+        _pull(layer.affine, here, pending)
     return Sensitivity(network, tuple(before[::-1]))
 
 
@@ -239,35 +224,30 @@ def _up(sums: Array) -> Array:
     return np.where(np.isnan(sums), np.inf, sums * (1 + 2.0**-20))
 
 
-def _times(middle: Any, radius: Array, least: Array, most: Array) -> tuple[Any, Array]:
+def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Array, Array]:
     """An enclosure times slopes between ``least`` and ``most``."""
-    exact = middle.dtype == object
     center, half = (least + most) / 2, (most - least) / 2
     size = np.abs(center) + half
     # Between two slopes the centre is rounded, which the radius takes up.
-    lost = np.where(half > 0, 8 * UNIT, 0.0) if exact else 8 * UNIT
-    spread = _up(_sizes(middle) * (half + lost * size) + radius * size)
-    return middle * _numbers(center, exact), spread
+    spread = _up(np.abs(middle) * (half + 8 * UNIT * size) + radius * size)
+    return middle * center, spread
 
 
 def _pull(
     affine: Affine,
-    upstream: tuple[Any, Array] | None,
-    pending: dict[int, tuple[Any, Array]],
-    exact: bool,
+    upstream: tuple[Array, Array] | None,
+    pending: dict[int, tuple[Array, Array]],
 ) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():
         if upstream is None:
-            middle: Any = _numbers(np.array(mx.dense(matrix)), exact)
+            middle = np.array(mx.dense(matrix))
             radius = np.zeros(middle.shape)
         else:
-            middle = np.asarray(upstream[0] @ _numbers(matrix, exact))
-            lost = 0.0 if exact else _gamma(matrix.shape[0] + 4)
-            spread = upstream[1] + lost * _sizes(upstream[0])
+            middle = np.asarray(upstream[0] @ matrix)
+            spread = upstream[1] + _gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
             radius = _up(np.asarray(spread @ abs(matrix)))
         if source in pending:
             middle = middle + pending[source][0]
-            lost = 0.0 if exact else 4 * UNIT
-            radius = _up(radius + pending[source][1] + lost * _sizes(middle))
+            radius = _up(radius + pending[source][1] + 4 * UNIT * np.abs(middle))
         pending[source] = middle, radius
