@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 
 SCHEMA = "relunorm.proof/1"
 
+#: What a claim leaves, relative, for a machine that adds in another order.
+MARGIN = 1e-12
+
 KEYS = ("schema", "network", "domain", "groups", "claim", "unit_steps", "counts", "tape")
 
 
@@ -129,9 +132,9 @@ class SearchProof:
                 tuple(_group(group) for group in document["groups"]),
                 _finite(document["claim"]["limit"]),
                 bool(document["claim"]["strict"]),
-                _steps(document["unit_steps"]),
+                decoded_steps(document["unit_steps"]),
                 decoded(document["tape"]),
-                _counts(document["counts"]),
+                decoded_counts(document["counts"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
@@ -158,13 +161,13 @@ def _finite(value: Any) -> float:
     return float(value)
 
 
-def _steps(value: Any) -> int:
+def decoded_steps(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= 1000:
         raise ValueError(f"unit_steps is {value!r}")
     return value
 
 
-def _counts(value: Any) -> tuple[int, ...] | None:
+def decoded_counts(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
