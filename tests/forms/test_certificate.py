@@ -294,6 +294,7 @@ def called_dead(first: Network, second: Network, line: dict, schema: str = BOUND
         "relations": [[DEAD], [DEAD]],
         "difference": None,
         "residual": None,
+        "stepwise": False,
     }
     document["digest"] = seal(document)
     return Certificate(document)

@@ -53,6 +53,7 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
         "relations": relations,
         "difference": None,
         "residual": None,
+        "stepwise": False,
     }
     document["digest"] = seal(document)
     return Certificate(document)

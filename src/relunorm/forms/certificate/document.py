@@ -193,5 +193,6 @@ _CERTIFICATE = record(
             )
         )
     ),
+    stepwise=flag,
     digest=text,
 )

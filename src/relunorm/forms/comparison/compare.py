@@ -240,10 +240,12 @@ class _Search:
         if self.jumps or self.seen.found or not same_steps(*self.given):
             return
         unit = UNITS.get(self.precision, 0.0)
-        box = self.domain.bounding_box
+        box = Box(self.reach.lo, self.reach.hi)
         upper, rounded = stepwise_difference(*self.given, box, unit, self.clock)
         if upper < self.upper:
             self.upper, self.method = upper, STEPWISE
+            nothing = Walk(self.reach), self.given, (None, None), [0, 1]
+            self.proof = partial(_certificate, *nothing, stepwise=True)
         if rounded > self.tolerance:
             self.tolerance = self.seen.tolerance = rounded
 
@@ -509,7 +511,12 @@ def _certificate(
     difference: Ends | None = None,
     rest: bool = False,
     search: Searched | None = None,
+    stepwise: bool = False,
 ) -> Certificate | None:
     packed = [None if p is None else p.to_dict() for p in proofs]
     left = {"search": None if search is None else search.to_dict()} if rest else None
-    return certify(walk, networks, packed, order, difference=difference, residual=left)
+    if stepwise:
+        difference = None
+    return certify(
+        walk, networks, packed, order, difference=difference, residual=left, stepwise=stepwise
+    )

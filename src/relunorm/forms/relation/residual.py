@@ -146,11 +146,17 @@ def search(
 
     exponent = min(max(math.frexp(below)[1] - 1, -900), 900)
     top = math.ldexp(below, -exponent)
-    rules: dict[str, float] = {"target": top, "below": top}
-    if factor is not None:  # closed at 1 + tolerance / 2 times the value found
-        rules = {"tolerance": 2 * (factor - 1) + 1e-9}
-    groups = _groups(network.output_size, exponent)
-    found = Search(network, domain, groups, random_state=random_state, proof=Tape(), **rules)
+    found = Search(
+        network,
+        domain,
+        _groups(network.output_size, exponent),
+        target=top if factor is None else None,
+        below=top,
+        # closed at 1 + tolerance / 2 times the value found
+        tolerance=2 * ((factor or 1.0) - 1) + 1e-9,
+        random_state=random_state,
+        proof=Tape(),
+    )
     found.run(clock, tell)
     # the network is made of products that other machines add in another order
     limit = found.upper + MARGIN * max(1.0, abs(found.upper))
