@@ -481,7 +481,7 @@ class _Search:
     def _related(self, difference: Ends | None) -> Certificate | None:
         """The certificate of a difference that was bounded before any unit was related."""
         bounds = [quick_bounds(network, self.reach) for network in (self.first, self.second)]
-        walk = relate(self.first, self.second, self.reach, *bounds)
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
         return _certificate(walk, self.given, (None, None), [0, 1], difference)
 
     def _answer(self, verdict: Verdict) -> Comparison:
