@@ -28,7 +28,7 @@ _HOME = {
     "check": "relunorm.questions.check",
     "compare": "relunorm.forms.comparison.compare",
     "DeadUnitMonitor": "relunorm.dying.watch.monitor",
-    "decide": "relunorm.extrema.front",
+    "decide": "relunorm.extrema.maximize",
     "diagnose": "relunorm.dying.diagnosis.diagnose",
     "Domain": "relunorm.domain",
     "dying": "relunorm.dying",
@@ -40,9 +40,9 @@ _HOME = {
     "Head": "relunorm.network.head",
     "load": "relunorm.io",
     "load_regions": "relunorm.regions.views.storage",
-    "maximize": "relunorm.extrema.front",
+    "maximize": "relunorm.extrema.maximize",
     "Network": "relunorm.network",
-    "never_smallest": "relunorm.extrema.front",
+    "never_smallest": "relunorm.extrema.maximize",
     "nn": "relunorm.nn",
     "NormBall": "relunorm.domain",
     "normalize": "relunorm.forms.normalize",
@@ -88,9 +88,9 @@ if TYPE_CHECKING:
     from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
     from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.embedded.export import to_c as to_c
-    from relunorm.extrema.front import decide as decide
-    from relunorm.extrema.front import maximize as maximize
-    from relunorm.extrema.front import never_smallest as never_smallest
+    from relunorm.extrema.maximize import decide as decide
+    from relunorm.extrema.maximize import maximize as maximize
+    from relunorm.extrema.maximize import never_smallest as never_smallest
     from relunorm.forms.certificate.certificate import Certificate as Certificate
     from relunorm.forms.certificate.verification import verify as verify
     from relunorm.forms.comparison.compare import compare as compare

@@ -11,7 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, Tape
 

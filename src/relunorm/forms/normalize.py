@@ -16,9 +16,9 @@ from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
-from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
+from relunorm.forms.shaping import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.stability import Stability, stability

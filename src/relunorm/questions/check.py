@@ -16,7 +16,7 @@ from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.display.shown import Shown
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
 from relunorm.extrema.result import Decision
 from relunorm.io.border import Model, accepts, as_network
 from relunorm.matrix import Vector

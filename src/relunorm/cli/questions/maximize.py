@@ -36,7 +36,7 @@ def maximize(
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far. Exit code 3:
     the interval is not closed.
     """
-    from relunorm.extrema.front import maximize as compute
+    from relunorm.extrema.maximize import maximize as compute
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 

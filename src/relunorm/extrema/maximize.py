@@ -15,7 +15,7 @@ from relunorm.arithmetic.floats import gamma, slack
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
 from relunorm.domain.base import short
-from relunorm.domain.plane import moved_inside
+from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.io.border import Model, Place, accepts
