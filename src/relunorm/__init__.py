@@ -37,7 +37,7 @@ _HOME = {
     "geometry": "relunorm.batchnorm.probes",
     "Layer": "relunorm.network",
     "lipschitz": "relunorm.lipschitz.front",
-    "Head": "relunorm.head",
+    "Head": "relunorm.network.head",
     "load": "relunorm.io",
     "load_regions": "relunorm.regions.views.storage",
     "maximize": "relunorm.extrema.front",
@@ -58,7 +58,7 @@ _HOME = {
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "sensitivity": "relunorm.questions.sensitivity",
-    "Step": "relunorm.head",
+    "Step": "relunorm.network.head",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.sweep",
     "sweep": "relunorm.sweep.sweep",
@@ -96,8 +96,6 @@ if TYPE_CHECKING:
     from relunorm.forms.comparison.compare import compare as compare
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
-    from relunorm.head import Head as Head
-    from relunorm.head import Step as Step
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
@@ -111,6 +109,8 @@ if TYPE_CHECKING:
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.network.head import Head as Head
+    from relunorm.network.head import Step as Step
     from relunorm.questions.certify import certify as certify
     from relunorm.questions.check import check as check
     from relunorm.questions.sensitivity import sensitivity as sensitivity

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
@@ -44,7 +45,6 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import seal as seal
 from relunorm.forms.certificate.document import (
     Check,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import __version__
+from relunorm.arithmetic.floats import at_most
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict
@@ -40,7 +41,6 @@ from relunorm.embedded.proof.walk import grid_box
 from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
-from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.network import Network
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.certain import enclosed
 from relunorm.bounds.problem import Problem
-from relunorm.certain import enclosed
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.plane import is_flat, onto_plane

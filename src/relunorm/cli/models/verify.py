@@ -115,7 +115,7 @@ def _render_search(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from relunorm.floats import at_most
+    from relunorm.arithmetic.floats import at_most
 
     if document["holds"]:
         bound = f"|A - B| <= {at_most(document['bound'], 3)} over the domain"

@@ -70,7 +70,7 @@ def _combination(weights: list[float]) -> str:
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)

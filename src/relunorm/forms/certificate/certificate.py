@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.atomic import write_bytes
 from relunorm.difference.front import Ends, repeat
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
-from relunorm.floats import at_most
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error

@@ -9,13 +9,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_least, at_most, float_above
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.front import Ends, bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
-from relunorm.floats import at_least, at_most, float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.comparison import Comparison, Verdict
 from relunorm.forms.comparison.counterexample import Counterexample

@@ -14,11 +14,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.floats import float_below
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.plane import moved_inside
-from relunorm.floats import float_below
 from relunorm.forms.precision import DOUBLE
 from relunorm.forms.relation.walk import NEW, SCALED, Walk
 from relunorm.matrix import Vector

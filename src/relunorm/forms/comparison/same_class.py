@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.domain.plane import moved_inside

@@ -19,7 +19,6 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedOperationError,
 )
-from relunorm.head import Head
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
@@ -36,6 +35,7 @@ from relunorm.io.onnx.head import (
 from relunorm.io.onnx.layers import MACHINE_LEARNING, OPERATIONS
 from relunorm.io.onnx.ops import Node, check_count
 from relunorm.network import Network
+from relunorm.network.head import Head
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}

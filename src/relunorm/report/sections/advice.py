@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.domain import Box
-from relunorm.floats import at_most
 from relunorm.report.case import Case
 from relunorm.report.section import NO_TIME
 
