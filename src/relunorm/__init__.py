@@ -62,7 +62,7 @@ _HOME = {
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.sweep",
     "sweep": "relunorm.sweep.sweep",
-    "theorem6": "relunorm.lipschitz.theorem6",
+    "theorem6": "relunorm.lipschitz.methods.theorem6",
     "to_c": "relunorm.embedded.export",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx.write",
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from relunorm.io.torch.write import to_torch as to_torch
     from relunorm.kernels import warm_up as warm_up
     from relunorm.lipschitz.front import lipschitz as lipschitz
-    from relunorm.lipschitz.theorem6 import theorem6 as theorem6
+    from relunorm.lipschitz.methods.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.display.shown import Shown
-from relunorm.lipschitz.proof import SlopeProof
+from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
 

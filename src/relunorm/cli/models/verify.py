@@ -67,7 +67,7 @@ def verify(
 def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
-    from relunorm.lipschitz.proof import SCHEMA, SlopeProof
+    from relunorm.lipschitz.search.proof import SCHEMA, SlopeProof
     from relunorm.search.proof import SearchProof, read
 
     if domain is not None:
