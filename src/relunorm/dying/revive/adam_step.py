@@ -34,7 +34,7 @@ class Ages:
         # Room for the compiled loop.
         self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
         self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
-        self.constants = (ctypes.c_double * 6)()
+        self.constants = (ctypes.c_double * 8)()
         self.share, self.wide = 0.0, False  # of the entries, those young; any young column
 
     def count(self) -> None:
@@ -118,11 +118,84 @@ def step_plainly(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
     parameter.addcdiv_(first, size, value=-(lr / (1 - beta1**t)))
 
 
+def takes_fused_step(parameter: Tensor, state: Any, group: Any, ages: Ages, optimizer: Any) -> bool:
+    """Whether `step_fused` does as torch's fused kernel does, and as fast."""
+    return (
+        not (group["amsgrad"] or group["maximize"] or group["capturable"])
+        and all(type(value) is float for value in (group["lr"], *group["betas"]))
+        and group["betas"][0] > 0.5 and parameter.numel() % 16 == 0 and ages.inner == 1
+        and parameter.dtype is state["step"].dtype is torch.float32
+        and _packed(*_held(parameter, state, group), parameter.grad)
+        and torch.get_num_threads() <= 2  # the loop has one, torch's kernel shares its work out
+        and getattr(optimizer, "grad_scale", None) is None
+        and getattr(optimizer, "found_inf", None) is None
+        and rounds_as_torch(_decay(group)[0])
+    )  # fmt: skip
+
+
+def _decay(group: Any) -> tuple[str, float, float]:
+    """The kind of weight decay, what it adds to a gradient, and what it leaves of a parameter."""
+    weight = group["weight_decay"]
+    if weight == 0:
+        return "none", 0.0, 1.0
+    if group.get("decoupled_weight_decay", False):
+        return "decoupled", 0.0, 1 - group["lr"] * weight
+    return "added", weight, 1.0
+
+
+def step_fused(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
+    """`step_plainly` as the fused kernel makes it."""
+    gradient: Any = parameter.grad
+    held = _held(parameter, state, group)
+    count = ctypes.c_float.from_address(state["step"].data_ptr())  # torch takes 40 us to add to it
+    count.value += 1
+    ages.steps = count.value
+    ages.constants[6:] = _decay(group)[1:]
+    _loops().fused_update()(
+        *_prepared(ages, group), ages.rows, ages.columns, ctypes.addressof(ages.constants),
+        *(each.data_ptr() for each in (*held, gradient)),
+    )  # fmt: skip
+    torch.autograd.graph.increment_version(held)
+
+
+@cache
+def rounds_as_torch(decay: str) -> bool:
+    """Whether 16,384 entries get the same bits from `step_fused` as from torch's fused kernel.
+
+    Which products are added before they are rounded is the choice of the compiler that built torch.
+    """
+    start, *gradients = torch.randn(3, 64, 256, generator=torch.Generator().manual_seed(0))
+    kind = torch.optim.AdamW if decay == "decoupled" else torch.optim.Adam
+    found = []
+    for ours in (False, True):
+        parameter = start.clone().requires_grad_()
+        optimizer = kind([parameter], weight_decay=0.1 * (decay != "none"), fused=True)
+        state = optimizer.state[parameter]
+        parameter.grad = gradients[0]
+        optimizer.step()
+        parameter.grad = gradients[1]
+        if ours:
+            step_fused(parameter, state, optimizer.param_groups[0], Ages(parameter, 1.0))
+        else:
+            optimizer.step()
+        found.append((parameter, *state.values()))
+    return all(map(torch.equal, *found))
+
+
 @cache
 def _loops() -> Any:
     from relunorm.dying.revive import adam_kernel
 
     return adam_kernel
+
+
+def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """A parameter, its first moment, and the second that its step divides by."""
+    return (
+        parameter,
+        state["exp_avg"],
+        state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"],
+    )
 
 
 def _packed(*tensors: Any) -> bool:
@@ -135,22 +208,27 @@ def _packed(*tensors: Any) -> bool:
     )  # fmt: skip
 
 
-def move_on(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
-    """Age by one update; move young entries from where the optimizer left them."""
-    first = state["exp_avg"]
-    second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
+def _prepared(ages: Ages, group: Any) -> tuple[int, int, int]:
+    """Addresses of what compiled loops age and write over, with the optimizer's constants set."""
     lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
     step, root = lr / (1 - beta1**ages.steps), math.sqrt(1 - beta2**ages.steps)
-    if _packed(parameter, first, second):
-        ages.constants[:] = (beta1, beta2, lr, step, root, eps)
-        read = (each.data_ptr() for each in (parameter, first, second))
+    ages.constants[:6] = (beta1, beta2, lr, step, root, eps)
+    return ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr()
+
+
+def move_on(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
+    """Age by one update; move young entries from where the optimizer left them."""
+    _, first, second = tensors = _held(parameter, state, group)
+    if _packed(*tensors):
         _loops().RENEW[parameter.dtype](
-            ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr(),
-            ages.rows, ages.columns, ages.inner, ctypes.addressof(ages.constants), *read,
+            *_prepared(ages, group), ages.rows, ages.columns, ages.inner,
+            ctypes.addressof(ages.constants), *(each.data_ptr() for each in tensors),
         )  # fmt: skip
         torch.autograd.graph.increment_version(parameter)
         return
-    young, root = ages.grow(group), 1 / root
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
+    young = ages.grow(group)
     rates = torch.where(young, lr / (1 - ages.table[0]), step).clamp_min(step)
     roots = torch.where(young, (1 - ages.table[1]).rsqrt(), root).clamp_min(root)
     size = second.sqrt()

@@ -16,7 +16,8 @@ column of a weight say it all.
 That reads a parameter and both moments once more. Where many entries of a large parameter are young
 the operations of torch's step are called here instead, in its order and with roots and steps by
 entry, and the optimizer does not see the gradient: no pass is added, and entries that are not young
-still have every operation of plain training.
+still have every operation of plain training. With ``fused=True`` a loop of our own does that, where
+it was found to round as torch's does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from relunorm.dying.revive.adam_step import Ages, move_on, step_plainly, takes_plain_step
+from relunorm.dying.revive.adam_step import (
+    Ages,
+    move_on,
+    step_fused,
+    step_plainly,
+    takes_fused_step,
+    takes_plain_step,
+)
 
 #: Per-parameter state with one entry per weight, over torch's optimizers.
 MOMENTS = (
@@ -137,11 +145,15 @@ class FreshUnits:
                 ages = self._ages.get(parameter)
                 if ages is None or ages.share < MANY or parameter.numel() < LARGE:
                     continue
-                if parameter.grad is None or group["fused"]:
+                if parameter.grad is None:
                     continue
-                if not takes_plain_step(parameter, group):
+                state = optimizer.state[parameter]
+                if group["fused"] and takes_fused_step(parameter, state, group, ages, optimizer):
+                    step_fused(parameter, state, group, ages)
+                elif not group["fused"] and takes_plain_step(parameter, group):
+                    step_plainly(parameter, state, group, ages)
+                else:
                     continue
-                step_plainly(parameter, optimizer.state[parameter], group, ages)
                 self._hidden.append((parameter, parameter.grad))
                 parameter.grad = None
 
