@@ -17,7 +17,7 @@ from relunorm.bounds.node import HIGH, LOW, UNITS, parts
 from relunorm.bounds.tighten import tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
 from relunorm.search.engine import Search
 from relunorm.search.space import Space
 

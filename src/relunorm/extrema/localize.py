@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm import rounding
+from relunorm.arithmetic import rounding
 from relunorm.bounds.layers import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain

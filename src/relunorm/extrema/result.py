@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from relunorm.head import of_words
+from relunorm.display.shown import Shown
 from relunorm.matrix import Vector
-from relunorm.shown import Shown
+from relunorm.network.head import of_words
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof

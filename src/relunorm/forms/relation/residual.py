@@ -20,7 +20,7 @@ from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.forms import outward
-from relunorm.forms.relation.walk import Walk
+from relunorm.forms.relation.relate import Walk
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector

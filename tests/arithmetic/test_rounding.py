@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from relunorm import Activation, Affine, Box, Layer, Network, rounding
+from relunorm import Activation, Affine, Box, Layer, Network
+from relunorm.arithmetic import rounding
+from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.extrema.localize import localize
-from relunorm.floats import at_least, at_most
 
 #: A step that crosses no kink.
 TINY = Fraction(1, 2**200)
