@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -76,3 +77,57 @@ def test_nothing_imports_the_command_line():
     for file in FILES:
         if room(file) not in ("cli", "__main__"):
             assert not any(module.split(".")[0] == "cli" for module, _ in imports(file))
+
+
+#: The border turns what users have into domains, and so does what takes torch tensors.
+CONVERTS = ("domain", "io", "nn")
+
+KINDS_OF_DOMAINS = {"Domain", "Box", "Ball", "NormBall", "Polytope"}
+
+
+def may_ask(text: str) -> bool:
+    """Whether a text needs a closer look."""
+    kinds = "|".join(KINDS_OF_DOMAINS)
+    asking = re.search(r"isinstance|issubclass|type\(|\bcase ", text)
+    return bool(asking and re.search(rf"\b({kinds})\b", text))
+
+
+def asks_for_a_kind(node: ast.AST) -> bool:
+    """Whether code depends on the class of a domain: isinstance, a comparison of types, a match."""
+    if isinstance(node, ast.MatchClass):
+        named: ast.AST = node.cls
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        named = node.args[1]
+    elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node.left):
+        named = node
+    else:
+        return False
+    words = {n.id for n in ast.walk(named) if isinstance(n, ast.Name)}
+    words |= {n.attr for n in ast.walk(named) if isinstance(n, ast.Attribute)}
+    return bool(words & KINDS_OF_DOMAINS)
+
+
+def test_domains_answer_for_themselves():
+    asking = [
+        f"{file.relative_to(SOURCE)}:{node.lineno}"  # type: ignore[attr-defined]
+        for file in FILES
+        if room(file) not in CONVERTS and may_ask(text := file.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if asks_for_a_kind(node)
+    ]
+    assert not asking, "add what is asked for to relunorm.domain.base.Domain"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(x, Box)",
+        "isinstance(x, Ball | Polytope)",
+        "isinstance(x, (int, rn.NormBall))",
+        "type(x) is Box",
+        "match x:\n    case Polytope(): pass",
+    ],
+)
+def test_every_way_to_ask_for_a_kind_is_seen(code: str):
+    assert may_ask(code)
+    assert any(asks_for_a_kind(node) for node in ast.walk(ast.parse(code)))

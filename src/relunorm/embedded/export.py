@@ -16,7 +16,7 @@ from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
 from relunorm.display.shown import Shown
-from relunorm.domain import Box, Domain
+from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
 from relunorm.embedded.c.file import Options, flash_bytes
@@ -274,7 +274,7 @@ def to_c(
 
 
 def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any) -> Box:
-    if not isinstance(domain, Domain):
+    if domain is None:
         raise InvalidDomainError(
             "a program needs a bounded domain, because every range is proved over it; pass a Box, "
             "Ball or Polytope"

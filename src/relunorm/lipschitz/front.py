@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
-from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
@@ -265,11 +265,10 @@ def _is_point(domain: Domain) -> bool:
 
 
 def _check_interior(domain: Domain | None) -> None:
-    if isinstance(domain, Ball) and domain.reach == 0:
-        return
-    if isinstance(domain, Polytope):
-        lengths = np.linalg.norm(domain.A, axis=1)
-        slack = (domain.b - domain.A @ domain.center)[lengths > 0] / lengths[lengths > 0]
+    if domain is not None and domain.rows:
+        A, b = domain.half_spaces
+        lengths = np.linalg.norm(A, axis=1)
+        slack = (b - A @ domain.center)[lengths > 0] / lengths[lengths > 0]
         if slack.min(initial=np.inf) <= 1e-12 * max(domain.radius, 1e-300):
             raise InvalidDomainError(
                 "the polytope has no interior, so directions across it have no meaning; describe "
@@ -318,7 +317,7 @@ def _tree(run: _Run, seconds: float) -> None:
     """Regions of a ball are listed: a search looks at the box around it."""
     domain = run.local.domain
     plane = domain is not None and domain.dimension == 2
-    if isinstance(domain, Ball):
+    if domain is not None and domain.as_ball is not None:
         _enumeration(run, 8 * seconds)
     else:
         _branch(run, (8 if plane else 1) * seconds)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
-from relunorm.domain import Box, Domain
+from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
@@ -328,7 +328,7 @@ class _Search:
             return sign * float(self.most[i, j] if side else self.least[i, j]) / rate
 
         def check(x: Vector) -> float:
-            x = np.clip(x, self.place.lo, self.place.hi) if isinstance(self.place, Box) else x
+            x = self.place.project(x) if self.place.as_box is not None else x
             if self.place.contains(x)[0]:
                 self.offer(x[None])
                 self.climb(end)

@@ -13,7 +13,7 @@ from relunorm import matrix as mx
 from relunorm.display.shown import Shown
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
-from relunorm.io.border import Model, accepts
+from relunorm.io.border import Model, accepts, as_rectangle
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
@@ -101,8 +101,6 @@ def on_plane(
         rows.append(row)
     if np.linalg.matrix_rank(np.stack(rows[1:])) < 2:
         raise InvalidInputError("u and v are parallel; a plane needs two directions")
-    if not isinstance(bounds, Box):
-        bounds = _rectangle(bounds)
     need = 8 * sum(
         packed_size(matrix)
         for affine in network.maps
@@ -113,23 +111,10 @@ def on_plane(
         raise InvalidInputError(
             f"clipping copies the weights, here {need / 2**30:.1f} GiB; use along for lines"
         )
-    found = regions(restrict(balanced(network), np.stack(rows[1:]).T, rows[0]), bounds, **options)
+    found = regions(
+        restrict(balanced(network), np.stack(rows[1:]).T, rows[0]), as_rectangle(bounds), **options
+    )
     return Slice(found, *rows)
-
-
-def _rectangle(bounds: Any) -> Box:
-    """A box from (s from, s to, t from, t to) or ((s from, s to), (t from, t to))."""
-    try:
-        numbers = np.array(bounds, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.zeros(0)
-    if numbers.shape not in ((4,), (2, 2)):
-        raise InvalidInputError(
-            f"bounds are {bounds!r}; expected (s from, s to, t from, t to), pairs "
-            "((s from, s to), (t from, t to)) or a Box of two coordinates"
-        )
-    low, high = numbers.reshape(2, 2).T
-    return Box(low, high)
 
 
 def restrict(network: Network, embedding: Array, offset: Array) -> Network:

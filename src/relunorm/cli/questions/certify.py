@@ -64,7 +64,6 @@ def certify(
     import numpy as np
 
     from relunorm.cli.tables import parse_table
-    from relunorm.domain import Box
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.network.head import Head
@@ -74,7 +73,7 @@ def certify(
     network = load(model)
     table = parse_table(data, target, network, labels=True, finite=False)
     place = None if valid is None else parse_domain(valid, network)
-    if place is not None and not isinstance(place, Box):
+    if place is not None and place.as_box is None:
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
@@ -234,7 +234,7 @@ def clipped(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.fl
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points
-    if isinstance(domain, Box | Ball):
+    if domain.as_box is not None or domain.as_ball is not None:
         return domain.project(points)
     for _ in range(6):
         outside = ~domain.contains(points)

@@ -43,9 +43,10 @@ class Setting:
 
     def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
         """The domain in parts on which few units change sign, if it is a box in a small space."""
-        if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
+        whole = None if domain is None else domain.as_box
+        if whole is None or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting: list[tuple[Box, Setting]] = [(domain, self)]
+        waiting: list[tuple[Box, Setting]] = [(whole, self)]
         done: list[Setting] = []
         while waiting:
             box, part = waiting.pop()
