@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -43,6 +43,27 @@ Example = Annotated[
     str | None,
     typer.Option(help="Shape of one input, such as 1,28,28, where the file leaves it open."),
 ]
+
+
+#: Command -> the last part of its help.
+EPILOGS: dict[Callable[..., None], str] = {}
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def examples(*lines: str) -> Callable[[_Command], _Command]:
+    """Two lines to type, shown in the help of a command; the tests parse each of them."""
+
+    def note(command: _Command) -> _Command:
+        EPILOGS[command] = epilog(*lines)
+        return command
+
+    return note
+
+
+def epilog(*lines: str) -> str:
+    """Examples as the last part of a help page."""
+    return "\n\n".join(["Examples:", *lines])
 
 
 def parse_example(text: str | None) -> tuple[int, ...] | None:

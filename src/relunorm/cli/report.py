@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Example, Json, ModelFile, Quiet, emit, parse_example
+from relunorm.cli.output import Example, Json, ModelFile, Quiet, emit, examples, parse_example
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from relunorm.io.table import Table
 
 
+@examples(
+    "relunorm report model.onnx --data test.csv --target y -o page.html",
+    "relunorm report example:moons --data example:moons --domain box:-2,3 --open",
+)
 def report(
     model: ModelFile,
     data: Annotated[

@@ -19,7 +19,7 @@ from relunorm.clock import INTERRUPTED, Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
-from relunorm.train.solve.by_name import check_options, check_size
+from relunorm.train.solve.by_name import check_options, check_size, described
 
 if TYPE_CHECKING:
     from relunorm.train.problem.task import Fit, Start, Task
@@ -225,7 +225,7 @@ class ReLUEstimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         names = columns if names is None else names[columns]
         table = x if len(columns) == x.shape[1] else x[:, columns]
-        return Scaling.of(table, weight, "X", names, robust=self.solver_ in _ROBUST)
+        return Scaling.of(table, weight, "X", names, robust=described(self.solver_).robust)
 
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
@@ -286,11 +286,6 @@ class ReLUEstimator(BaseEstimator):
             return merge_rows(x, y, weight)
         keep = weight > 0
         return (x, y, weight) if keep.all() else (x[keep], y[keep], weight[keep])
-
-
-#: Solvers whose inputs are scaled by their bulk where a few values are far away; not the papers'
-#: own runs, and not steps of a fixed size.
-_ROBUST = ("exact", "greedy", "deep", "logistic")
 
 
 def merge_rows(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:

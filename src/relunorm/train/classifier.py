@@ -22,6 +22,7 @@ from relunorm.train.base import (
     used_columns,
 )
 from relunorm.train.scaling import Scaling
+from relunorm.train.solve.by_name import CLASSIFIERS, solver
 
 #: Multiplications of one evaluation of all rows above which mini-batches are used instead.
 FULL_BATCH = 3e8
@@ -73,7 +74,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
 
     class_weight: dict[Any, float] | str | None
     calibrate: bool
-    _solvers = ("logistic", "adam")
+    _solvers = tuple(CLASSIFIERS)
 
     def __init__(
         self,
@@ -156,8 +157,6 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     def _fit_rows(
         self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
-        from relunorm.train.solve.adam import solve_adam
-        from relunorm.train.solve.logistic import solve_logistic
 
         columns = used_columns(x, weight)
         widths = (max(1, len(columns)), *hidden, y.shape[1])
@@ -176,7 +175,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
             rest = {"progress": progress, "logistic": True}
             rows, scalings = (x, y, weight), (inputs, plain)
             task = self._task(rows, scalings, used, hidden, penalty, clock, **rest)
-            solve = solve_adam if self.solver_ == "adam" else solve_logistic
+            solve = solver(self.solver_)
             fit = solve(task, bool(self.calibrate))
         self._adopt(fit, inputs, plain, columns, x.shape[1])
         self.stretch_ = fit.facts["stretch"]

@@ -23,7 +23,7 @@ from relunorm.train.base import (
 )
 from relunorm.train.conformal import conformal_rows
 from relunorm.train.scaling import Scaling
-from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, suitable
+from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, described, suitable
 
 
 class ReLURegressor(RegressorMixin, ReLUEstimator):
@@ -222,7 +222,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         name = self.solver_
         if self.solver == "auto" and penalty is None and self.solver_ in ("exact", "greedy"):
             name = UNDECIDED_BETWEEN.get(self.solver_, self.solver_)
-        alpha = 0.0 if penalty is None and name in _UNPENALIZED else penalty
+        alpha = 0.0 if penalty is None and not described(name).penalized else penalty
         affine = self.affine_alpha_ if self.warm_start and hasattr(self, "network_") else 0.0
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             task = self._task(
@@ -245,10 +245,6 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
                 "than their range; solver='greedy' has a penalty"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
-
-
-#: Solvers for which ``alpha='auto'`` means no penalty: a certificate, or the papers' own runs.
-_UNPENALIZED = ("exact", "slsqp", "bfgs", "lbfgs")
 
 
 def _delivered(

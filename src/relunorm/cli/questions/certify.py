@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@examples(
+    "relunorm certify model.onnx --data test.csv --target y --eps 0.03",
+    "relunorm certify model.onnx --data test.csv --target y --norm 2 --rows 20",
+)
 def certify(
     model: ModelFile,
     data: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing, write_proof
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, showing, write_proof
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from relunorm.lipschitz.result import LipschitzResult
 
 
+@examples(
+    "relunorm lipschitz model.onnx --domain data:train.csv",
+    "relunorm lipschitz model.onnx --domain box:0,1 --norm inf --time-limit 60",
+)
 def lipschitz(
     model: ModelFile,
     domain: Annotated[

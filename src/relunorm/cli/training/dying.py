@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.examples import epilog
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, epilog, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +19,13 @@ dying = typer.Typer(
 )
 
 
-@dying.command(name="map", epilog=epilog("dying map"))
+@dying.command(
+    name="map",
+    epilog=epilog(
+        "relunorm dying map --gamma 1 --beta 0.9 -o map.png",
+        "relunorm dying map --gamma 0.1 --eta 0.05 --json",
+    ),
+)
 def map_(
     gamma: Annotated[float, typer.Option(help="Scale of the target.")] = 1.0,
     beta: Annotated[float, typer.Option(help="Momentum.")] = 0.0,
@@ -58,7 +63,12 @@ def map_(
     emit(document, json, render)
 
 
-@dying.command(epilog=epilog("dying sweep"))
+@dying.command(
+    epilog=epilog(
+        "relunorm dying sweep --updates 3000",
+        "relunorm dying sweep --data table.csv --target y --optimizer adam --gamma 0.1 --gamma 1",
+    )
+)
 def sweep(
     data: Annotated[
         list[str] | None,

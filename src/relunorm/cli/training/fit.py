@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup
+from relunorm.cli.output import Json, Quiet, emit, examples, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FLOAT32_SHARE = 1e-3
 
 
+@examples(
+    "relunorm fit table.csv --target y -o model.onnx",
+    "relunorm fit table.csv --target kind --classify --hidden 32",
+)
 def fit(
     data: Annotated[
         str, typer.Argument(help="A table: .csv (also .gz), .parquet, or .npz with x and y.")

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, markup, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, markup, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm geometry model.onnx --data train.csv --target y",
+    "relunorm geometry model.onnx --data batch.npy -o depth.png",
+)
 def geometry(
     model: ModelFile,
     data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],

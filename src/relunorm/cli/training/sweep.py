@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup, printable
+from relunorm.cli.output import Json, Quiet, emit, examples, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@examples(
+    "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite",
+    "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite --export runs.csv -j 4",
+)
 def sweep(
     target: Annotated[
         str, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function that returns a dict.")

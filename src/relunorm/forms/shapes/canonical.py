@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
+from relunorm.forms import accurate
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.linear_units import nothing_known
 from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straight
 from relunorm.forms.removal.sweeps import remove
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
-from relunorm.forms.shapes import accurate
 from relunorm.forms.shapes.unit import snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
