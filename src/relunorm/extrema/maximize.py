@@ -160,8 +160,8 @@ def _maximum(
 
 
 def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
-    """What was recorded, once the search is through."""
-    if not search.complete or search.lost or search.proof is None or not math.isfinite(limit):
+    """That no value is above a limit, where that is what the search knows."""
+    if search.lost or search.proof is None or not math.isfinite(limit):
         return None
     return SearchProof(
         search.network.digest,
@@ -170,7 +170,7 @@ def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
         limit,
         strict,
         search.unit_steps,
-        search.proof,
+        search.record(),
         None if search.folded is None else search.folded.counts,
     )
 
