@@ -61,6 +61,7 @@ def _render(console: Console, result: LipschitzResult) -> None:
     from rich.table import Table
 
     from relunorm.arithmetic.floats import at_least, at_most
+    from relunorm.lipschitz.norms import NORMS
 
     table = Table("method", "side", "bound", "seconds", "note")
     for bound in result.bounds:
@@ -68,7 +69,7 @@ def _render(console: Console, result: LipschitzResult) -> None:
         shown = outward(bound.value, 9) if bound.value == bound.value else "-"
         table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
     console.print(table)
-    name = "inf" if result.norm > 2 else f"{result.norm:g}"
+    name = NORMS[result.norm]
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"
     else:

@@ -23,6 +23,7 @@ from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.magnitude import to_size, up
+from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.cells import (
     COUNT,
     WALLS,
@@ -217,7 +218,7 @@ def _claim(document: dict[str, Any]) -> Claim:
         raise ValueError("a claim is not a finite number")
     known: tuple[int, int, float] | float
     if isinstance(goal, str):
-        if goal not in ("1.0", "2.0", "inf"):
+        if goal not in map(str, NORMS):
             raise ValueError(f"the norm {goal} is not known")
         known = float(goal)
     else:
