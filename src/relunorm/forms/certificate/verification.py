@@ -138,7 +138,8 @@ def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str
 def _replay(document: dict[str, Any], reach: Reach, networks: Sequence[Network]) -> list[str]:
     """Whether everything stated comes out again."""
     parts = (document[key] for key in ("proofs", "order", "relations"))
-    found = recompute(reach, networks, *parts, difference=document["difference"])
+    more = {key: document[key] for key in ("difference", "residual", "stepwise")}
+    found = recompute(reach, networks, *parts, **more)
     problems = _compare("bound", found.bounds, document["bounds"])
     if problems:
         return problems
