@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +126,8 @@ def basin(
         grid: starts per axis. extent: half the side of the window.
         near: how close to the optimum counts, as a share of gamma.
         device: None for the compiled loop on one CPU thread, or a torch device such as ``cuda``.
-        mode: with a device, one of compile, graph, eager; by default compile, eager on the CPU.
+        mode: with a device, compile or eager (without a compiler); by default compile, eager on
+            the CPU.
         progress: called with a `Progress` of the points at rest after each stretch. An interrupt
             (KeyboardInterrupt) ends the search; what still moves then counts as other.
 
@@ -142,12 +144,12 @@ def basin(
     w, b = (part.ravel().copy() for part in np.meshgrid(axis, axis))
     squares = ((update_tolerance / gamma) ** 2, (gradient_tolerance / gamma) ** 2)
     rule = (delta / gamma, eta, beta, *squares)
-    if mode not in (None, "compile", "graph", "eager"):
-        raise InvalidInputError(f"mode is {mode!r}, expected compile, graph, eager or None")
+    if mode not in (None, "compile", "eager"):
+        raise InvalidInputError(f"mode is {mode!r}, expected compile, eager or None")
     if mode is not None and device is None:
         raise InvalidInputError(f"mode {mode!r} needs a device, such as device='cuda'")
-    run = _on_cpu if device is None else _on_device(device, mode)
-    end_w, end_b, moving, steps, point_steps = run(w, b, rule, max_steps, Teller(progress, Clock()))
+    engine, tell = _engine(device, mode), Teller(progress, Clock())
+    end_w, end_b, moving, steps, point_steps = _run(w, b, rule, max_steps, engine, tell)
     reached = np.hypot(end_w - 1, end_b - delta / gamma) < near
     classes = np.where(reached, OPTIMUM, np.where(~moving & (end_b < 0), DEAD, OTHER))
     classes = classes.astype(np.int8).reshape(grid, grid)
@@ -171,71 +173,71 @@ def basin(
     )
 
 
-def _stretch(done: int) -> int:
-    """Updates between two compactions: short at first, when most points stop."""
-    return 100 if done < 2000 else 500
-
-
 Found = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], int, int]
 
 
-def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
-    from relunorm.dying import basin_kernel
-
-    advance: Any = basin_kernel.advance
+def _run(
+    w: Any, b: Any, rule: tuple[float, ...], max_steps: int, engine: _Engine, tell: Teller
+) -> Found:
+    """Where the points end, which still move, and the updates made; those at rest are dropped."""
     end_w, end_b = w.copy(), b.copy()
     alive, total = np.arange(len(w)), len(w)
-    mw, mb, moving = np.zeros_like(w), np.zeros_like(w), np.ones_like(w)
+    state = [engine.put(v) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
     done = spent = 0
     try:
         while len(alive) and done < max_steps:
-            steps = min(_stretch(done), max_steps - done)
-            advance(w, b, mw, mb, moving, *rule, steps)
+            steps = min(engine.stretch(done), max_steps - done)
+            engine.advance(*state, *rule, steps)
             done, spent = done + steps, spent + steps * len(alive)
-            end_w[alive], end_b[alive] = w, b
-            keep = moving > 0
-            alive, w, b, mw, mb, moving = (v[keep] for v in (alive, w, b, mw, mb, moving))
+            end_w[alive], end_b[alive] = map(engine.get, state[:2])
+            keep = state[4] > 0
+            alive, state = alive[engine.get(keep)], [part[keep] for part in state]
             tell("points come to rest", total - len(alive), total)
     except KeyboardInterrupt:
-        end_w[alive], end_b[alive] = w, b
+        end_w[alive], end_b[alive] = map(engine.get, state[:2])
     still = np.zeros(total, dtype=bool)
     still[alive] = True
     return end_w, end_b, still, done, spent
 
 
-def _on_device(device: str, mode: str | None) -> Callable[..., Found]:
+@dataclass(frozen=True)
+class _Engine:
+    """Where updates are made.
+
+    Attributes:
+        advance: `basin_kernel.advance`.
+        put, get: of an array, to the engine and back.
+        stretch: updates between two looks at which points have stopped, after so many.
+    """
+
+    advance: Callable[..., Any]
+    put: Callable[[Any], Any]
+    get: Callable[[Any], Any]
+    stretch: Callable[[int], int]
+
+
+def _engine(device: str | None, mode: str | None) -> _Engine:
+    if device is None:
+        from relunorm.dying import basin_kernel
+
+        def short_first(done: int) -> int:  # when most points stop
+            return 100 if done < 2000 else 500
+
+        return _Engine(basin_kernel.advance, lambda v: v.copy(), lambda v: v, short_first)
     import torch
 
-    from relunorm.dying.basin_torch import stepper
+    from relunorm.dying.basin_torch import advance
 
     kind = torch.device(device)
     if kind.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError(f"device {device!r}: this torch sees no CUDA device")
-    chosen: Any = mode or ("eager" if kind.type == "cpu" else "compile")
-
-    def run(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
-        end_w, end_b = w.copy(), b.copy()
-        alive, total = np.arange(len(w)), len(w)
-        start = [torch.as_tensor(v, device=kind) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
-        done = spent = 0
-        while len(alive) and done < max_steps:
-            state: Any = tuple(part.clone() for part in start)
-            move = stepper(state, *rule, mode=chosen)
-            # A captured graph is bound to its tensors, so points are dropped only now and then.
-            steps = min(max(160, done), 20_000, max_steps - done)
-            move(steps)
-            steps = -(-steps // 16) * 16
-            done, spent = done + steps, spent + steps * len(alive)
-            end_w[alive], end_b[alive] = state[0].cpu().numpy(), state[1].cpu().numpy()
-            keep = state[4] > 0
-            alive = alive[keep.cpu().numpy()]
-            start = [part[keep] for part in state]
-            tell("points come to rest", total - len(alive), total)
-        still = np.zeros(total, dtype=bool)
-        still[alive] = True
-        return end_w, end_b, still, done, spent
-
-    return run
+    fuse = (mode or ("eager" if kind.type == "cpu" else "compile")) == "compile"
+    return _Engine(
+        partial(advance, fuse=fuse),
+        lambda v: torch.tensor(v, device=kind),
+        lambda v: v.cpu().numpy(),
+        lambda done: min(max(160, done), 20_000),
+    )
 
 
 def _check(
