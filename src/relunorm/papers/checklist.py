@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,31 +50,39 @@ def items(paper: str) -> tuple[str, ...]:
 def claims_of(paper: str) -> Callable[..., Claim]:
     """``claim(item, number, corrected)``: a claim in the words of the paper's statements.
 
-    A number is held to the limit that the statements name. Where the limit, or what it is a limit
-    of, depends on the run, a `Check` stands in its place; further arguments are other words of a
-    `Claim` that do.
+    A number is held to the limit that the statements name; a `Check` stands in its place where the
+    limit depends on the run. Further arguments are other words of a `Claim` that do, or values of
+    the names in braces that the words hold.
 
     >>> claims_of("rescaling")("Lemma 1, construction", 3e-16, 2e-16).verdict.value
     'holds'
     """
     exhibits = _STATEMENTS[paper]["exhibits"].values()
     statements = {item: said for own in exhibits for item, said in own.items()}
+    own_words = {field.name for field in fields(Claim)}
 
     def claim(
-        item: str, check: Check | float, corrected: Check | float | None = None, **more: str
+        item: str, check: Check | float, corrected: Check | float | None = None, **more: Any
     ) -> Claim:
-        said = dict(statements[item])
-        asked = {name: said.pop(name, []) for name in ("check", "corrected_check")}
-        given = {"check": check, "corrected_check": corrected}
-        checks = {name: _check(value, asked[name]) for name, value in given.items()}
-        return Claim(item=item, **checks, **{**said, **more})  # type: ignore[arg-type]
+        values = {name: more.pop(name) for name in more.keys() - own_words}
+        said = {k: _filled(v, values) if values else v for k, v in statements[item].items()}
+        said |= {"check": _check(check, said.get("check"))}
+        said |= {"corrected_check": _check(corrected, said.get("corrected_check"))}
+        return Claim(item=item, **{**said, **more})
 
     return claim
 
 
-def _check(value: Check | float | None, asked: list[Any]) -> Check | None:
+def _filled(words: Any, values: dict[str, Any]) -> Any:
+    """Words, or the words of a limit, with the values of this run."""
+    if isinstance(words, str):
+        return words.format(**values)
+    return [words[0].format(**values), *words[1:]]
+
+
+def _check(value: Check | float | None, asked: Any) -> Check | None:
     """The number against the limit of a statement: quantity, relation, limit and tolerance."""
     if value is None or isinstance(value, Check):
         return value
-    what, relation, limit, *tolerance = asked
-    return Check(what, value, relation, _LIMITS.get(limit, limit), *tolerance)
+    what, relation, *limits = asked
+    return Check(what, value, relation, *(_LIMITS.get(limit, limit) for limit in limits))

@@ -71,7 +71,6 @@ def figure4(world: Dying) -> Exhibit:
                 "Figure 4: the majority converges",
                 max(every[3]),
                 min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
-                basis=f"the majority: more than half; 0.001: the paper's small scale; {EVERY}",
             ),
             claim(
                 "Section 5: starts in the linear cone",
@@ -122,12 +121,7 @@ def figure5(world: Dying) -> Exhibit:
                 ),
                 basis=f"few: less than a tenth of them at beta = 0.99; {EVERY}",
             ),
-            claim(
-                "Figure 5, caption",
-                few[0],
-                few[-1],
-                basis=f"small regions: less than a tenth; {EVERY}",
-            ),
+            claim("Figure 5, caption", few[0], few[-1]),
             claim(
                 "Figure 5: no change up to beta 0.7",
                 Check(

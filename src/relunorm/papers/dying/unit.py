@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.theory.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit, from_claims
@@ -46,15 +46,12 @@ def unit(world: Dying) -> Exhibit:
         "Section 5: one ReLU unit",
         (
             claim("(21)-(23) firing probability", _sampled(world, w, b)),
-            claim(
-                "after (23): dead cone",
-                Check(f"firing, {inside}", dead[0], "<", 1),
-                Check(f"firing, {inside}", dead[1], "<", 1),
-            ),
+            claim("after (23): dead cone", dead[0], dead[1], inside=inside),
             claim(
                 "after (23): linear cone",
-                Check(f"off, {inside}", linear[0], "<", 1),
-                Check(f"off, {inside}", linear[1] if mirrored else math.nan, "<", 1),
+                linear[0],
+                linear[1] if mirrored else math.nan,
+                inside=inside,
             ),
             claim("(24) loss", float(printed), float(corrected)),
             claim(
@@ -100,36 +97,15 @@ def appendix_c(world: Dying) -> Exhibit:
         w = rng.uniform(0.1, 3.0) * (side + along_last(np.cos(angle) * rng.choice([-1, 1])))
         error = world.rotation(w, rng) @ (w - along_last(gamma))
         across.append(abs(np.linalg.norm(error[:-1]) / (gamma * np.sin(angle)) - 1))
-    on_the_axis = "if the rotated error lies along the last axis, "
     return from_claims(
         "appendix_c",
         "Appendix C: gradients of the last weight",
         (
-            claim(
-                "(30)-(32) one weight",
-                float(max(rotated)),
-                printed=on_the_axis
-                + "(31)-(32) are the gradients of w_L and b, and the other weights do "
-                "not move (Proposition C.1 says the same)",
-            ),
-            claim(
-                "Lemma C.1",
-                float(max(lemma1)),
-                printed=on_the_axis + "U Gamma = (0, ..., 0, +-gamma)",
-            ),
-            claim("Lemma C.2", float(max(across)), printed=on_the_axis + "so does w"),
-            claim(
-                "Lemma C.3",
-                float(max(lemma3)),
-                printed=on_the_axis + "U v = U' v = sign(w_L) v for every v on that axis",
-            ),
-            claim(
-                "Proposition C.1",
-                float(max(direct)),
-                printed=on_the_axis
-                + "dL/dw_i = 0 for the other weights, and (31)-(32) hold for w_L and "
-                "b (the row of (30)-(32), by another way)",
-            ),
+            claim("(30)-(32) one weight", float(max(rotated))),
+            claim("Lemma C.1", float(max(lemma1))),
+            claim("Lemma C.2", float(max(across))),
+            claim("Lemma C.3", float(max(lemma3))),
+            claim("Proposition C.1", float(max(direct))),
         ),
         settings=world.settings(),
     )

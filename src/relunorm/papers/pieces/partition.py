@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, exact
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import Pieces
@@ -57,36 +57,18 @@ def partition(world: Pieces) -> Exhibit:
             claim("Proposition 3 (i)", maps),
             claim("Proposition 3 (ii)", volumes if strays == 0 else math.inf),
             claim("Proposition 3, index of Theta", printed, maps),
-            claim(
-                "footnote 1: pieces agree on their boundaries",
-                exact(f"largest difference on {edges:,} edges", jump),
-            ),
+            claim("footnote 1: pieces agree on their boundaries", jump, edges=edges),
             claim(
                 "Corollary 4 (i)",
-                Check(
-                    "configurations more than polytopes with an interior, five units, most",
-                    not_empty,
-                    "=",
-                    0,
-                ),
-                Check(
-                    "largest difference, with and without biases (affine within 1e-10 at "
-                    f"{len(x):,} points)",
-                    open_ if doubled == 0 and gap <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                not_empty,
+                open_ if doubled == 0 and gap <= ROUNDING else math.inf,
+                x=len(x),
             ),
             claim(
                 "Corollary 4 (ii)",
-                Check(
-                    f"points of {len(x):,} that leave their region (of {len(conic)}) when "
-                    "multiplied by 0.01 to 100 (largest constant of a map, and distance from it, "
-                    "within 1e-10)",
-                    leave if not_linear <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                leave if not_linear <= ROUNDING else math.inf,
+                x=len(x),
+                conic=len(conic),
             ),
             claim(
                 "ours: one bit apart is not adjacent",
