@@ -11,7 +11,7 @@ import numpy as np
 
 from relunorm.head import of_words
 from relunorm.matrix import Vector
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -61,14 +61,7 @@ class Maximum(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.maximum/1",
-            "lower": _number(self.lower),
-            "upper": _number(self.upper),
-            "point": [_number(x) for x in self.point],
-            "exact": self.exact,
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "complete": self.complete,
-            "of": self.of,
+            **entries(self, "lower upper point exact nodes seconds complete of"),
             "value": None if self.value is None else str(self.value),
         }
 
@@ -118,12 +111,7 @@ class Decision(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.decision/1",
-            "verdict": self.verdict,
-            "point": self.point.tolist(),
-            "margin": [_number(m) for m in self.margin],
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "verdict point margin nodes seconds of"),
         }
 
     def __repr__(self) -> str:

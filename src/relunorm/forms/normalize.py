@@ -20,7 +20,7 @@ from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 from relunorm.stability import Stability, stability
 
 
@@ -85,17 +85,11 @@ class Normalized(Shown):
             "domain": None if self.domain is None else repr(self.domain),
             "before": _size(self.original),
             "after": _size(self.network),
-            "unfolded": self.unfolded,
-            "removed": [r.to_dict() for r in self.removed],
-            "counts": self.counts,
-            "undecided": [list(pair) for pair in self.undecided],
-            "facts": self.facts,
+            **entries(self, "unfolded removed counts undecided facts"),
             "bound": None if certificate is None else certificate.bound,
             "threshold_margin": None if certificate is None else certificate.threshold_margin,
             "exact_digest": None if self.exact is None else self.exact.digest,
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "kept": self.kept,
+            **entries(self, "seconds stopped kept"),
         }
 
     def __repr__(self) -> str:

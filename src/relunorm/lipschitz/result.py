@@ -10,7 +10,7 @@ import numpy as np
 from relunorm.head import of_words
 from relunorm.lipschitz.proof import SlopeProof
 from relunorm.matrix import Vector
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,9 @@ class LipschitzResult(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.lipschitz/1",
-            "lower": self.lower,
-            "upper": self.upper if np.isfinite(self.upper) else None,
-            "exact": self.exact,
-            "method": self.method,
+            **entries(self, "lower upper exact method"),
             "norm": "inf" if np.isinf(self.norm) else int(self.norm),
-            "domain": self.domain,
-            "witness": self.witness.tolist(),
-            "complete": self.complete,
-            "of": self.of,
-            "bounds": [bound.to_dict() for bound in self.bounds],
+            **entries(self, "domain witness complete of bounds"),
         }
 
     def __repr__(self) -> str:

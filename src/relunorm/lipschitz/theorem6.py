@@ -18,6 +18,7 @@ from relunorm.lipschitz.magnitude import up
 from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix
 from relunorm.network import Network
+from relunorm.shown import entries
 
 METHODS = ("Theorem 6(i)", "Theorem 6(i), path sums", "Theorem 6(ii)")
 
@@ -64,20 +65,11 @@ class Theorem6:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; bounds above float64 become None."""
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         return {
             "schema": "relunorm.theorem6/1",
-            "supports": list(self.supports),
-            "count": finite(self.count),
-            "paths": finite(self.paths),
-            "spectral": finite(self.spectral),
-            "weight": self.weight,
-            "width": self.width,
-            "gradients": [finite(value) for value in self.gradients],
-            "printed_gradients": [finite(value) for value in self.printed_gradients],
+            **entries(
+                self, "supports count paths spectral weight width gradients printed_gradients"
+            ),
         }
 
 

@@ -34,7 +34,7 @@ from relunorm.network.layer import (
     whole,
 )
 from relunorm.network.structure import Structure
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).
@@ -445,12 +445,7 @@ class Network(Shown):
         output = {"name": "output", "shape": list(self.output_shape), "activation": "none"}
         return {
             "schema": "relunorm.network/1",
-            "origin": self.origin,
-            "input_shape": list(self.input_shape),
-            "units": self.units,
-            "channels": self.channels,
-            "parameters": self.parameters,
-            "digest": self.digest,
+            **entries(self, "origin input_shape units channels parameters digest"),
             "layers": layers,
             "output": {**output, **describe(self.output)},
             "head": self.head.to_dict(),

@@ -23,7 +23,7 @@ from relunorm.lipschitz.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.tape import Tape
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,17 +147,9 @@ class Sensitivity(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.sensitivity/1",
-            "names": list(self.names),
-            "lower": _numbers(self.lower),
-            "upper": _numbers(self.upper),
-            "least": _numbers(self.least),
-            "most": _numbers(self.most),
-            "exact": self.exact.tolist(),
-            "direction": self.direction.tolist(),
+            **entries(self, "names lower upper least most exact direction"),
             "steepest": self.steepest(),
-            "complete": self.complete,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "complete seconds of"),
         }
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from relunorm.regions.geometry.locate import PatternIndex
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -287,11 +287,7 @@ class Regions(Shown):
             "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
-            "complete": self.complete,
-            "reason": self.reason,
-            "method": self.method,
-            "hidden": self.hidden,
-            "seconds": self.seconds,
+            **entries(self, "complete reason method hidden seconds"),
             "regions_per_layer": layers,
         }
 

@@ -18,7 +18,7 @@ from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.partition import Regions
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,13 +57,7 @@ class Slice(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            "schema": "relunorm.slice/1",
-            "origin": self.origin.tolist(),
-            "u": self.u.tolist(),
-            "v": self.v.tolist(),
-            "regions": self.regions.to_dict(),
-        }
+        return {"schema": "relunorm.slice/1", **entries(self, "origin u v regions")}
 
     def __repr__(self) -> str:
         return f"Slice({self.regions!r})"

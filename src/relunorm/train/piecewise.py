@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.regions.lines import along
+from relunorm.shown import entries
 
 if TYPE_CHECKING:
     from relunorm.train.estimator import ReLURegressor
@@ -72,10 +73,7 @@ class PiecewiseLinear:
         """JSON-safe."""
         return {
             "pieces": len(self.slopes),
-            "knots": self.knots.tolist(),
-            "values": self.values.tolist(),
-            "slopes": self.slopes.tolist(),
-            "mse": self.mse,
+            **entries(self, "knots values slopes mse"),
             "lower_bound_mse": self.lower_bound,
             "gap": None if self.gap is None or not np.isfinite(self.gap) else self.gap,
         }

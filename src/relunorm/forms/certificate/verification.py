@@ -20,7 +20,7 @@ from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.shown import Shown
+from relunorm.shown import Shown, entries
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.
 POINTS, PRODUCTS = 256, 2e9
@@ -53,12 +53,7 @@ class Verification(Shown):
         """JSON-safe; a bound that cannot be read is null."""
         return {
             "schema": "relunorm.verification/3",
-            "verdict": self.verdict,
-            "holds": self.holds,
-            "problems": list(self.problems),
-            "bound": self.bound if np.isfinite(self.bound) else None,
-            "threshold_margin": self.threshold_margin,
-            "domain": self.domain,
+            **entries(self, "verdict holds problems bound threshold_margin domain"),
         }
 
 

@@ -25,6 +25,7 @@ from relunorm.batchnorm.gram import (
     gram_step,
 )
 from relunorm.errors import InvalidInputError
+from relunorm.shown import entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +77,7 @@ class FixedPoint:
             "schema": "relunorm.fixed_point/1",
             "kind": self.kind,
             "n": int(self.n),
-            "angle": self.angle,
-            "odd_angle": self.odd_angle,
-            "norm_ratio": self.norm_ratio,
-            "growth": self.growth,
-            "rate": self.rate,
-            "stable": self.stable,
-            "residual": self.residual,
+            **entries(self, "angle odd_angle norm_ratio growth rate stable residual"),
         }
 
     def __repr__(self) -> str:
