@@ -156,7 +156,7 @@ def _draw_fields(gammas: list[float]) -> Any:
 
 def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     """Streamlines of gradient descent over the size of the gradient (figure 3)."""
-    from relunorm.dying.plots import OPTIMUM, draw_cone
+    from relunorm.dying.basins import OPTIMUM, draw_cone
 
     axis = np.linspace(-extent, extent, 161)
     w, b = np.meshgrid(axis, axis)

@@ -220,7 +220,7 @@ def _maps(
 
 
 def _draw_maps(found: list[Any]) -> Any:
-    from relunorm.dying.plots import basin_legend, plot_basin
+    from relunorm.dying.basins import basin_legend, plot_basin
 
     columns = min(len(found), 7 if len(found) > 4 else 4)
     lines = -(-len(found) // columns)
