@@ -21,7 +21,7 @@ import numpy as np
 from record import record
 
 import relunorm as rn
-from relunorm.lipschitz.sdp import lipsdp
+from relunorm.lipschitz.methods.sdp import lipsdp
 
 CASES = Path(__file__).resolve().parents[1].parent / "shared" / "cases"
 

@@ -47,7 +47,7 @@ def _replay() -> None:
 
 
 def _jacobians() -> None:
-    from relunorm.lipschitz import proof, slopes
+    from relunorm.lipschitz.search import proof, slopes
 
     slopes.compile_kernels(Teller(None, Clock()))
     proof.compile_kernels()

@@ -129,9 +129,9 @@ def test_what_is_not_finished_ends_with_3(arguments: list[str], deep: str) -> No
 def test_an_interrupt_that_was_caught_ends_with_130(
     deep: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from relunorm.extrema import front
+    from relunorm.extrema import maximize
 
-    compute = front.maximize
+    compute = maximize.maximize
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         try:
@@ -140,7 +140,7 @@ def test_an_interrupt_that_was_caught_ends_with_130(
             options["progress"] = None
         return compute(arguments[0], arguments[1], arguments[2], 0)
 
-    monkeypatch.setattr(front, "maximize", interrupted)
+    monkeypatch.setattr(maximize, "maximize", interrupted)
     asked = ["maximize", deep, "--domain", "box:-1,1", "--direction", "1,-1", "--json"]
     assert code_of(asked) == 130
     shown = capsys.readouterr()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import relunorm.dying as dying
-from relunorm.dying.revive import optimizer_state
+from relunorm.dying.revive import adam_step, optimizer_state
 from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.revive.replace import replace_
 from relunorm.errors import InvalidInputError
@@ -164,7 +164,7 @@ WAYS = pytest.mark.parametrize("large", [2**15, 0], ids=["after the step", "in i
     [("Adam", {}, 11), ("Adam", {"weight_decay": 0.1}, 11), ("AdamW", {"betas": (0.8, 0.99)}, 11),
      ("Adam", {"betas": (0.0, 0.999)}, 11), ("Adam", {"foreach": False, "maximize": True}, 11),
      ("AdamW", {"fused": True, "amsgrad": True}, 11), ("AdamW", {"fused": True}, 16),
-     ("Adam", {"fused": True, "weight_decay": 0.1}, 11)],
+     *[("Adam", {"fused": True, "weight_decay": 0.1}, wide) for wide in (11, 16)]],
 )  # fmt: skip
 def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(
     kind, kwargs, wide, dtype, large, monkeypatch
@@ -303,6 +303,44 @@ def test_rows_and_columns_of_any_age_follow_optimizers_of_their_own(
         expected = torch.stack([alone[at].detach() for at in places]).reshape(5, 6, 2)
         np.testing.assert_allclose(joint.detach(), expected, rtol=1e-9, atol=1e-12)
     assert fresh.young == 3 + 6
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_a_fused_step_of_our_own_gives_the_old_every_bit_and_the_young_their_age(
+    kind, decay, monkeypatch
+):
+    """The oracles: torch's fused kernel without resets, and Adam written out in float64."""
+    way = "none" if not decay else "added" if kind is torch.optim.Adam else "decoupled"
+    if not adam_step.rounds_as_torch(way):
+        pytest.skip("this build of torch rounds its fused kernel in another way")
+    monkeypatch.setattr(optimizer_state, "LARGE", 0)
+    monkeypatch.setattr(optimizer_state, "move_on", None)  # nothing is left to move
+    start, gradients = data(40, 48).float(), data(60, 40, 48, seed=5).float()
+    joint, plain = (start.clone().requires_grad_() for _ in range(2))
+    optimizer, oracle = (kind([p], 0.01, weight_decay=decay, fused=True) for p in (joint, plain))
+    p, (m, v, age) = start.double().numpy(), np.zeros((3, 40, 48))
+    fresh, old = FreshUnits(optimizer), np.ones((40, 48), dtype=bool)
+    rows, columns = {10: [1, 4, 7, *range(20, 40)], 30: [4, 9]}, {20: [2, 30], 40: [2]}
+    for step, gradient in enumerate(gradients):
+        for index, new in (((), rows.get(step)), ((slice(None),), columns.get(step))):
+            if new:
+                fresh.reset(joint, (*index, torch.tensor(new)))
+                for each in (m, v, age, old):
+                    each[(*index, new)] = 0
+        joint.grad, plain.grad = gradient.clone(), gradient.clone()
+        optimizer.step()
+        oracle.step()
+        g = gradient.double().numpy() + (decay * p if way == "added" else 0)
+        m, v, age = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2, age + 1
+        p = p * (1 - 0.01 * decay) if way == "decoupled" else p
+        p = p - 0.01 * m / (1 - 0.9**age) / (np.sqrt(v / (1 - 0.999**age)) + 1e-8)
+        # sixty roundings of numbers below 8; a step is 0.01
+        np.testing.assert_allclose(joint.detach(), p, rtol=0, atol=60 * 2**-22)
+        assert torch.equal(joint[old], plain[old])
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(optimizer.state[joint][name][old], oracle.state[plain][name][old])
+        assert torch.equal(joint.grad, gradient)
 
 
 def test_old_units_are_let_go():

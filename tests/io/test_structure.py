@@ -16,8 +16,8 @@ from torch_models import MODELS, model
 
 import relunorm as rn
 from relunorm.errors import RelunormError
-from relunorm.head import Head, Step
 from relunorm.io.graph.structured import lower
+from relunorm.network.head import Head, Step
 from relunorm.network.structure import axes_of
 
 

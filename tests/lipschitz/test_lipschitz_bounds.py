@@ -14,6 +14,9 @@ from strategies import networks
 
 from relunorm import Activation, Affine, Layer, Network, theorem6
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.lipschitz.methods.paths import absolute_paths, path_matrix
+from relunorm.lipschitz.methods.sdp import lipsdp
+from relunorm.lipschitz.methods.spectral import norm_product
 from relunorm.lipschitz.norms import (
     as_norm,
     is_positive_definite,
@@ -21,9 +24,6 @@ from relunorm.lipschitz.norms import (
     operator_norm,
     operator_norms,
 )
-from relunorm.lipschitz.paths import absolute_paths, path_matrix
-from relunorm.lipschitz.sdp import lipsdp
-from relunorm.lipschitz.spectral import norm_product
 
 SMOOTH = (Activation("relu"), Activation("leaky", 0.125), Activation("leaky", 1.5))
 NORMS = (1.0, 2.0, np.inf)
@@ -171,6 +171,6 @@ def test_lipsdp_takes_skips_and_degenerate_networks():
 def test_lipsdp_refuses_steps_and_very_wide_networks(monkeypatch):
     with pytest.raises(InvalidNetworkError, match="step"):
         lipsdp(Network.from_weights([[[1.0]], [[1.0]]], activation="step"))
-    monkeypatch.setattr(import_module("relunorm.lipschitz.sdp"), "MAX_SIZE", 5)
+    monkeypatch.setattr(import_module("relunorm.lipschitz.methods.sdp"), "MAX_SIZE", 5)
     with pytest.raises(InvalidNetworkError, match="stops at 5"):
         lipsdp(he_net(0, 4, 4, 1))

@@ -15,12 +15,12 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.lipschitz.branch import branch_and_bound
-from relunorm.lipschitz.enumeration import enumeration
+from relunorm.lipschitz.methods.branch import branch_and_bound
+from relunorm.lipschitz.methods.enumeration import enumeration
+from relunorm.lipschitz.methods.points import at_point, search
 from relunorm.lipschitz.norms import operator_norms
-from relunorm.lipschitz.search import at_point, search
-from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.steepest import largest_singular_value
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.steepest import largest_singular_value
 
 #: Networks of the regions cases, regenerated: exact l2 constants on [-1, 1]^d by several programs.
 REFERENCE = {
@@ -246,7 +246,7 @@ def test_bad_arguments():
 
 
 def test_the_name_is_callable_after_importing_a_module_of_the_package():
-    import relunorm.lipschitz.sdp  # noqa: F401
+    import relunorm.lipschitz.methods.sdp  # noqa: F401
 
     assert rn.lipschitz(Network.from_weights([[[2.0]]])).lower == pytest.approx(2.0)
 
@@ -267,7 +267,7 @@ def test_the_witness_of_a_ball_lies_in_the_ball(seed):
 
 
 def test_enumeration_without_time_left_is_unfinished():
-    from relunorm.lipschitz.enumeration import enumeration
+    from relunorm.lipschitz.methods.enumeration import enumeration
 
     found = enumeration(Setting.of(seeded(0), Box.cube(2)), time_limit=0.0)
     assert (found.lower, found.upper, found.finished) == (0.0, np.inf, False)
@@ -352,7 +352,7 @@ def test_cancelled_slopes_are_rounded_down():
 
 def test_ends_that_contradict_each_other_are_refused(monkeypatch):
     from relunorm.errors import RelunormError
-    from relunorm.lipschitz import search as module
+    from relunorm.lipschitz.methods import points as module
 
     monkeypatch.setattr(module, "at_point", lambda *_: 7.0)
     with pytest.raises(RelunormError, match="neither"):

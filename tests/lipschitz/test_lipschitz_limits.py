@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from relunorm import Box, Network, lipschitz
 from relunorm.clock import Clock, Progress
-from relunorm.lipschitz import norms, sdp
+from relunorm.lipschitz import norms
+from relunorm.lipschitz.methods import sdp
 from relunorm.lipschitz.norms import Deadline, operator_norm
 
 
@@ -65,8 +66,8 @@ def test_lipsdp_that_cannot_begin_in_time_is_skipped_with_a_note(monkeypatch):
 @pytest.mark.parametrize("domain", [None, Box.cube(3)])
 def test_the_search_may_stop_anywhere(monkeypatch, domain):
     """Slices without time end at the first look at the clock; the answer is the same."""
-    from relunorm.lipschitz import branch
-    from relunorm.lipschitz.setting import Setting
+    from relunorm.lipschitz.methods import branch
+    from relunorm.lipschitz.search.setting import Setting
 
     rng = np.random.default_rng(2)
     shapes = ((7, 3), (6, 7), (2, 6))

@@ -13,10 +13,10 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
-from relunorm.lipschitz.proof import SlopeProof
-from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.signs import FORMS, NEED, NO_MARK, NOTHING, REACH, SHUT, SPLIT, TOUCH
-from relunorm.lipschitz.slopes import Slopes
+from relunorm.lipschitz.search.proof import SlopeProof
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.signs import FORMS, NEED, NO_MARK, NOTHING, REACH, SHUT, SPLIT, TOUCH
+from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.search.tape import Tape
 
 SHAPES = [(5, 6, 5, 1), (3, 4, 4, 4, 2)]

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from relunorm.lipschitz.theorem6 import theorem6
+from relunorm.lipschitz.methods.theorem6 import theorem6
 from relunorm.network import Activation, Network
 from relunorm.papers.pieces.examples import FIGURE2
 from relunorm.papers.pieces.laws import (

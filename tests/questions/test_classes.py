@@ -9,7 +9,7 @@ import pytest
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.head import Head, Step
+from relunorm.network.head import Head, Step
 from relunorm.questions.classes import as_classes
 from relunorm.report.case import make_case
 from relunorm.report.sections.quality import compute

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from relunorm.arguments import real_number
 from relunorm.batchnorm.gram import angles_of, square
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 #: A point is odd when its norm is this many times the next one's ...
 ODD_NORM_GAP = 2.0

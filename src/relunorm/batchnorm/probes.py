@@ -27,10 +27,10 @@ from relunorm.batchnorm.measure import (
     pair_angles,
     soft_rank,
 )
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import as_network
 from relunorm.network import Network
-from relunorm.shown import Shown, entries
 
 #: Pairs whose angles are kept, before and after each layer.
 MAX_PAIRS = 2000

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Ball
 from relunorm.domain.base import lengths
-from relunorm.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.matrix import Matrix, Vector
 
 

@@ -37,8 +37,8 @@ from relunorm.cli.training.geometry import geometry
 from relunorm.cli.training.papers import papers
 from relunorm.cli.training.sweep import sweep
 from relunorm.cli.warm_up import warm_up
+from relunorm.clock import Interrupts
 from relunorm.errors import RelunormError, optional_packages
-from relunorm.interrupts import Interrupts
 
 app = typer.Typer(
     name="relunorm",

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import UNIT, slack
 from relunorm.clock import Clock
 from relunorm.difference.linear import LayerBounds
 from relunorm.difference.pair import Pair, PairedMap
 from relunorm.errors import InvalidInputError
-from relunorm.floats import UNIT, slack
 from relunorm.matrix import Vector
 
 Array = NDArray[np.float64]

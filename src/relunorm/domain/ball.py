@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.arithmetic.dyadic import Dyadic, dyadic
 from relunorm.domain.base import (
     LARGEST,
     UNDERFLOW,
@@ -21,7 +22,6 @@ from relunorm.domain.base import (
     vector,
 )
 from relunorm.domain.box import Box
-from relunorm.dyadic import Dyadic, dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.arithmetic.dyadic import dyadic
 from relunorm.domain.base import (
     UNDERFLOW,
     Domain,
@@ -20,7 +21,6 @@ from relunorm.domain.base import (
     vector,
 )
 from relunorm.domain.box import Box
-from relunorm.dyadic import dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector, frozen
 

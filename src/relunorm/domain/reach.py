@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import gamma, rounded_down, rounded_up
 from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
-from relunorm.floats import gamma, rounded_down, rounded_up
 from relunorm.matrix import Vector
 
 Rows = NDArray[np.floating[Any]]

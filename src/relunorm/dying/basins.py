@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import Shown
 from relunorm.dying.cones import dead_below
 from relunorm.errors import InvalidInputError
-from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
+from relunorm.display.shown import Shown
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
@@ -29,10 +31,8 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedFormatError,
 )
-from relunorm.floats import at_least, at_most
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.shown import Shown
 
 #: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
 BOARDS = {"avr": (32_256, 2_048)}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from relunorm.head import of_words
+from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
-from relunorm.shown import Shown, entries
+from relunorm.network.head import of_words
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -37,7 +37,8 @@ class Maximum(Shown):
         seconds: wall time.
         complete: False when a time limit or an interrupt ended the search, or where nothing could
             be searched and the interval is a bound alone.
-        certificate: a proof of ``upper`` that replays; None if the search is not complete.
+        certificate: a proof of ``upper`` that replays, also of a search that was stopped; None
+            where ``upper`` is infinite.
         resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point

@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.clock import TIME_LIMIT, Clock, Listener
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
-from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
-from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
+from relunorm.forms.shaping import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.shown import Shown, entries
 from relunorm.stability import Stability, stability
 
 

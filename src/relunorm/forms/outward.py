@@ -1,7 +1,7 @@
 """Bounds that hold in real arithmetic although they are computed in float64.
 
 A sum of n products is off by at most gamma(n) times the sum of the magnitudes, whatever the order
-of summation (`relunorm.floats`). Every bound here is widened by that much.
+of summation (`relunorm.arithmetic.floats`). Every bound here is widened by that much.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma
 from relunorm.domain import Ball
 from relunorm.domain.reach import Reach
-from relunorm.floats import SMALLEST, TINY, UNIT, gamma
 from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine

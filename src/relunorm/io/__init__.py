@@ -19,9 +19,9 @@ from relunorm.errors import (
     optional_packages,
 )
 from relunorm.examples import example_path
-from relunorm.head import Head
 from relunorm.io.border import Model, accepts
 from relunorm.network import Network
+from relunorm.network.head import Head
 
 DType = Literal["float32", "float64"]
 

@@ -15,13 +15,13 @@ from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.io.border import Model, Place, accepts
-from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
-from relunorm.lipschitz.branch import Found
 from relunorm.lipschitz.magnitude import down, to_size, up
+from relunorm.lipschitz.methods import paths, points, sdp, spectral, theorem6
+from relunorm.lipschitz.methods.branch import Found
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
-from relunorm.lipschitz.proof import Claim, SlopeProof
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
-from relunorm.lipschitz.setting import Setting, matrix_size
+from relunorm.lipschitz.search.proof import Claim, SlopeProof
+from relunorm.lipschitz.search.setting import Setting, matrix_size
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -168,7 +168,7 @@ def lipschitz(
     if method not in ("auto", *METHODS):
         raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
     clock = Clock(time_limit)
-    search.check_lipschitz(network)
+    points.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
     if domain is not None:
@@ -409,19 +409,19 @@ def _from_l2(run: _Run) -> tuple[float, str]:
 
 def _search(run: _Run, rounds: int, random_state: int) -> None:
     clock, local = run.clock.part(share=0.5), run.local
-    value, point = search.search(local.network, local.domain, run.norm, rounds, clock, random_state)
-    run.lower_bound(search.METHOD, value, local.lift(point), clock.elapsed())
+    value, point = points.search(local.network, local.domain, run.norm, rounds, clock, random_state)
+    run.lower_bound(points.METHOD, value, local.lift(point), clock.elapsed())
 
 
 def _enumeration(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.enumeration import METHOD, enumeration
+    from relunorm.lipschitz.methods.enumeration import METHOD, enumeration
 
     clock = run.clock.part(seconds)
     _exact(run, METHOD, lambda: enumeration(run.setting, run.norm, clock))
 
 
 def _branch(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.branch import METHOD, branch_and_bound
+    from relunorm.lipschitz.methods.branch import METHOD, branch_and_bound
 
     clock = run.clock.part(seconds)
     start = run.lower, np.asarray(run.witness)[run.local.free]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.head import of_words
-from relunorm.lipschitz.proof import SlopeProof
+from relunorm.display.shown import Shown, entries
+from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.matrix import Vector
-from relunorm.shown import Shown, entries
+from relunorm.network.head import of_words
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.head import NO_HEAD, Head
 from relunorm.matrix import Matrix, Vector
 from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
+from relunorm.network.head import NO_HEAD, Head
 from relunorm.network.layer import (
     RELU,
     Activation,
@@ -34,7 +35,6 @@ from relunorm.network.layer import (
     whole,
 )
 from relunorm.network.structure import Structure
-from relunorm.shown import Shown, entries
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relunorm.arguments import generator, real_number, real_numbers, whole_number
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim
-from relunorm.shown import entries
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.front import checked, decide_any
-from relunorm.interrupts import Interrupts
+from relunorm.extrema.maximize import checked, decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network

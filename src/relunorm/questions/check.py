@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arithmetic.certain import satisfied
 from relunorm.atomic import atomic_path
-from relunorm.certain import satisfied
 from relunorm.clock import Clock, Listener, Progress, Teller
+from relunorm.display.shown import Shown
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
 from relunorm.extrema.result import Decision
 from relunorm.io.border import Model, accepts, as_network
 from relunorm.matrix import Vector
@@ -25,7 +26,6 @@ from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
-from relunorm.shown import Shown
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
 

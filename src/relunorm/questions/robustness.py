@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from relunorm.floats import at_least, at_most
+from relunorm.arithmetic.floats import at_least, at_most
+from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
-from relunorm.shown import Shown, entries
 
 RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
 

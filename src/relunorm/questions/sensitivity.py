@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.head import of_words
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.proof import Claim, SlopeProof
-from relunorm.lipschitz.search import clipped, flips
-from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.methods.points import clipped, flips
+from relunorm.lipschitz.search.proof import Claim, SlopeProof
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.network.head import of_words
 from relunorm.search.tape import Tape
-from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import enclosed
+from relunorm.arithmetic.certain import enclosed
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -19,7 +20,6 @@ from relunorm.regions.geometry.locate import PatternIndex
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
-from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts
@@ -18,7 +19,6 @@ from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.partition import Regions
-from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

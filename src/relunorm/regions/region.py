@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import Shown
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -17,7 +18,6 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.regions.geometry.polytopes import Cell, Wall
 from relunorm.regions.kernels.pack import affine_maps, check_units
-from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.regions.geometry.atoms import Atoms

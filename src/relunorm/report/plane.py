@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite
-from relunorm.shown import entries
 
 Array = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.folding import fold
 from relunorm.search.replay import Replayed, replay, replay_whole
-from relunorm.search.tape import BrokenTape, Tape
+from relunorm.search.tape import BrokenTape, Ended, Tape
 
 Array = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class SearchProof:
     limit: float
     strict: bool
     unit_steps: int
-    tape: Tape
+    tape: Tape | Ended
     counts: tuple[int, ...] | None = None
 
     def verify(self, network: Network) -> Replayed:

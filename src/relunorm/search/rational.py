@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.certain import exact_output
+from relunorm.arithmetic.certain import exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.linear import Slopes
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 SCHEMA = "relunorm.bounds/2"
 

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
 from relunorm.bounds.problem import Bounds, Kink, Problem
@@ -27,7 +28,6 @@ from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.floats import float_above
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.proof import FractionProof, Proof, Proofs, SearchedProof, SlopeProof

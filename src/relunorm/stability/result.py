@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.problem import Bounds, Problem
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.shown import Shown, entries
 from relunorm.stability.proof import Proofs
 from relunorm.stability.witness import Witnesses
 

@@ -28,10 +28,11 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.search.engine import ROOT_SPEED, Search
+from relunorm.search.engine import Search
 from relunorm.search.folding import Start
 from relunorm.search.rational import largest
 from relunorm.search.replay import replay
+from relunorm.search.root import ROOT_SPEED
 from relunorm.search.tape import BrokenTape, Tape
 from relunorm.stability.proof import FractionProof, SearchedProof
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.certain import enclosed
 from relunorm.bounds.problem import Problem
-from relunorm.certain import enclosed
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
-from relunorm.domain.plane import is_flat, onto_plane
+from relunorm.domain.inside import is_flat, onto_plane
 from relunorm.matrix import Vector
 from relunorm.network import Network
 

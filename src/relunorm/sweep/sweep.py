@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
-from relunorm.shown import entries
+from relunorm.display.shown import entries
 from relunorm.sweep import export
 from relunorm.sweep.backends import placed
 from relunorm.sweep.identity import Identity, identify

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import along
-from relunorm.shown import entries
 
 Floats = NDArray[np.float64]
 

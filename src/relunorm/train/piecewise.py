@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.regions.lines import along
-from relunorm.shown import entries
 
 if TYPE_CHECKING:
     from relunorm.train.estimator import ReLURegressor

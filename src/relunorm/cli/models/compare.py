@@ -75,7 +75,7 @@ def compare(
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     upper = "unbounded" if document["upper"] is None else at_most(document["upper"], 3)
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")

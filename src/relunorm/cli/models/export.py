@@ -140,7 +140,7 @@ def _shifts(text: str | None) -> int | list[int] | None:
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     sizes, found = document["sizes"], document["found"]
     integer = "float" not in document["weights"]

@@ -135,7 +135,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
     from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]

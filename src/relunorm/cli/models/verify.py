@@ -67,7 +67,7 @@ def verify(
 def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
-    from relunorm.lipschitz.proof import SCHEMA, SlopeProof
+    from relunorm.lipschitz.search.proof import SCHEMA, SlopeProof
     from relunorm.search.proof import SearchProof, read
 
     if domain is not None:
@@ -115,7 +115,7 @@ def _render_search(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from relunorm.floats import at_most
+    from relunorm.arithmetic.floats import at_most
 
     if document["holds"]:
         bound = f"|A - B| <= {at_most(document['bound'], 3)} over the domain"

@@ -65,9 +65,9 @@ def certify(
 
     from relunorm.cli.tables import parse_table
     from relunorm.domain import Box
-    from relunorm.head import Head
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
+    from relunorm.network.head import Head
     from relunorm.questions.certify import certify as run
     from relunorm.questions.classes import as_classes
 
@@ -157,7 +157,7 @@ def _end(value: float | None) -> float:
 
 
 def _radii(ends: list[float | None]) -> list[str]:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     low, high = map(_end, ends)
     return [at_least(low, 5), "-" if high == float("inf") else at_most(high, 5)]

@@ -56,7 +56,7 @@ def lipschitz(
 def _render(console: Console, result: LipschitzResult) -> None:
     from rich.table import Table
 
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     table = Table("method", "side", "bound", "seconds", "note")
     for bound in result.bounds:

@@ -36,7 +36,7 @@ def maximize(
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far. Exit code 3:
     the interval is not closed.
     """
-    from relunorm.extrema.front import maximize as compute
+    from relunorm.extrema.maximize import maximize as compute
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
@@ -70,7 +70,7 @@ def _combination(weights: list[float]) -> str:
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)

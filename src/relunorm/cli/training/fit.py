@@ -379,7 +379,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if "pieces" in document:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
-        from relunorm.floats import at_most
+        from relunorm.arithmetic.floats import at_most
 
         gap = at_most(100 * document["optimality_gap"], 3)
         console.print(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
 from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
@@ -17,7 +18,6 @@ from relunorm.dying.target import mean_and_deviation
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
-from relunorm.shown import Shown, entries
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability

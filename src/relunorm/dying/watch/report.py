@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.shown import Shown, entries
+from relunorm.display.shown import Shown, entries
 
 Mask = NDArray[np.bool_]
 

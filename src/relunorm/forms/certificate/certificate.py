@@ -19,19 +19,19 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.atomic import write_bytes
-from relunorm.difference.front import Ends, repeat
+from relunorm.difference.difference import Ends, repeat
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
-from relunorm.floats import at_most
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
+from relunorm.forms.relation.relate import KINDS, Relation, Side, Walk
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
-from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.proof import pack, unpacked

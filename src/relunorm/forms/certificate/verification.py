@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import certain_outputs, enclosed
+from relunorm.arithmetic.certain import certain_outputs, enclosed
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.documents import holds, reach_from_dict
 from relunorm.domain.reach import Reach
@@ -20,7 +21,6 @@ from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.shown import Shown, entries
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.
 POINTS, PRODUCTS = 256, 2e9

@@ -9,13 +9,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_least, at_most, float_above
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
-from relunorm.difference.front import Ends, bound_difference
+from relunorm.difference.difference import Ends, bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
-from relunorm.floats import at_least, at_most, float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.comparison import Comparison, Verdict
 from relunorm.forms.comparison.counterexample import Counterexample
@@ -28,9 +28,9 @@ from relunorm.forms.precision import UNITS, default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
+from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.residual import linear_bounds, residual, search
 from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
-from relunorm.forms.relation.walk import Walk
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network

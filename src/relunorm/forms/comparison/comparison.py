@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from relunorm.floats import at_least, at_most
+from relunorm.arithmetic.floats import at_least, at_most
+from relunorm.display.shown import Shown, entries
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.same_class import SameClass
-from relunorm.head import NO_HEAD, Head, of_words
 from relunorm.matrix import Vector
-from relunorm.shown import Shown, entries
+from relunorm.network.head import NO_HEAD, Head, of_words
 
 Verdict = Literal["equal", "within", "different", "unknown"]
 

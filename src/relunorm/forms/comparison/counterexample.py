@@ -14,13 +14,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.floats import float_below
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
-from relunorm.domain.plane import moved_inside
-from relunorm.floats import float_below
+from relunorm.domain.inside import moved_inside
 from relunorm.forms.precision import DOUBLE
-from relunorm.forms.relation.walk import NEW, SCALED, Walk
+from relunorm.forms.relation.relate import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.witness import unit_gradient

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.certain import exact_output
+from relunorm.arithmetic.certain import exact_output
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.network import Network

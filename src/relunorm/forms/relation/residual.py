@@ -13,7 +13,7 @@ import numpy as np
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.forms import outward
-from relunorm.forms.relation.walk import Walk
+from relunorm.forms.relation.relate import Walk
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector

@@ -27,7 +27,7 @@ from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.recover import Convolution, recover_convolution
 from relunorm.io.onnx.head import COLUMNS, write_head
-from relunorm.io.onnx.ops import STAGE
+from relunorm.io.onnx.site import STAGE
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 from relunorm.network.structure import Geometry, Step, Structure

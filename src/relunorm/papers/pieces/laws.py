@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.lipschitz.theorem6 import theorem6
+from relunorm.lipschitz.methods.theorem6 import theorem6
 from relunorm.network import Network
 from relunorm.papers.random_networks import he_network
 from relunorm.papers.world import World

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.shown import entries
 
 if TYPE_CHECKING:
     from relunorm.regions.region import Region

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.partition import Regions
-from relunorm.shown import entries
 
 Array = NDArray[np.float64]
 
@@ -198,7 +198,7 @@ def decision_cells(found: Regions) -> DecisionCells:
 
 def _noise(found: Regions) -> float:
     """How far rounding can have moved the difference of two scores on the domain."""
-    from relunorm.path_sums import roundings
+    from relunorm.arithmetic.path_sums import roundings
 
     if found.domain is None:
         return 0.0

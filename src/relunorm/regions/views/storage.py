@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.head import NO_HEAD, Head
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.network.head import NO_HEAD, Head
 from relunorm.regions.partition import Regions
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.domain import Box
-from relunorm.floats import at_most
 from relunorm.report.case import Case
-from relunorm.report.section import NO_TIME
+from relunorm.report.registry import NO_TIME
 
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
-from relunorm.report.section import NotAsked
+from relunorm.report.registry import NotAsked
 
 Array = NDArray[np.float64]
 

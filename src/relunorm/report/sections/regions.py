@@ -16,7 +16,7 @@ from relunorm.regions.planes import on_plane
 from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
-from relunorm.report.section import COUNTED_INPUTS
+from relunorm.report.registry import COUNTED_INPUTS
 from relunorm.report.territory import winners
 
 #: Regions that are drawn, at most, and characters of the document they may take.

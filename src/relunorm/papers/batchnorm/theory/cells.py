@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, whole_number
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.spherical import polygons
-from relunorm.shown import entries
 
 #: Directions closer than this (sine of the angle) count as one line.
 SAME_LINE = 1e-12

@@ -24,8 +24,8 @@ from relunorm.batchnorm.gram import (
     clipped_kernel,
     gram_step,
 )
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm.gram import check_gram, gram_step, kernel_gram
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 
 def invariant_gram(n: int) -> NDArray[np.float64]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, real_number, whole_number
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.cells import SAME_LINE
-from relunorm.shown import entries
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import from_tensor, real_numbers, vector
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.coordinate import ExactState, FloatState
 from relunorm.papers.batchnorm.theory.tree_limit import TreeLimit, limit_gram, limit_of
-from relunorm.shown import entries
 
 #: How many layers `Tree.limit` takes in exact arithmetic to reach the stable one.
 EXACT_LAYERS = 10_000

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.papers.batchnorm.theory.coordinate import rate
-from relunorm.shown import entries
 
 #: Representations closer than this share of the shorter one's norm are one; norms alike, equal.
 SAME = 1e-6

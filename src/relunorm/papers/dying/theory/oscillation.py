@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.shown import entries
 
 #: Step sizes above it are refused: the squares of the eigenvalues would overflow.
 LARGEST = 1e150

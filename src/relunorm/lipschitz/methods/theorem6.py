@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.display.shown import entries
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.border import Model, accepts
@@ -18,7 +19,6 @@ from relunorm.lipschitz.magnitude import up
 from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix
 from relunorm.network import Network
-from relunorm.shown import entries
 
 METHODS = ("Theorem 6(i)", "Theorem 6(i), path sums", "Theorem 6(ii)")
 

@@ -19,7 +19,7 @@ from relunorm.compiled.simplex import (
     pivot_row,
     violated,
 )
-from relunorm.lipschitz.cells import (
+from relunorm.lipschitz.search.cells import (
     COUNT,
     EXACT,
     OPEN,

@@ -22,7 +22,8 @@ from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.lipschitz.cells import (
+from relunorm.lipschitz.magnitude import to_size, up
+from relunorm.lipschitz.search.cells import (
     COUNT,
     WALLS,
     aim,
@@ -32,9 +33,8 @@ from relunorm.lipschitz.cells import (
     steepness,
     walls,
 )
-from relunorm.lipschitz.magnitude import to_size, up
-from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.signs import (
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.signs import (
     FORMS,
     NEED,
     NO_MARK,
@@ -46,8 +46,8 @@ from relunorm.lipschitz.signs import (
     halve,
     narrow,
 )
-from relunorm.lipschitz.slopes import is_empty, new_place
-from relunorm.lipschitz.windows import Window
+from relunorm.lipschitz.search.slopes import is_empty, new_place
+from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
 from relunorm.search.proof import decoded, read
 from relunorm.search.replay import Replayed

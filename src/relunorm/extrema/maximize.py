@@ -10,14 +10,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.floats import gamma, slack
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
 from relunorm.domain.base import short
-from relunorm.domain.plane import moved_inside
+from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
-from relunorm.floats import gamma, slack
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -160,8 +160,8 @@ def _maximum(
 
 
 def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
-    """What was recorded, once the search is through."""
-    if not search.complete or search.lost or search.proof is None or not math.isfinite(limit):
+    """That no value is above a limit, where that is what the search knows."""
+    if search.lost or search.proof is None or not math.isfinite(limit):
         return None
     return SearchProof(
         search.network.digest,
@@ -170,7 +170,7 @@ def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
         limit,
         strict,
         search.unit_steps,
-        search.proof,
+        search.record(),
         None if search.folded is None else search.folded.counts,
     )
 

@@ -28,7 +28,7 @@ class Shown:
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """A picture of the result; returns the matplotlib figure and does not show it."""
-        from relunorm.pictures import draw
+        from relunorm.display.pictures import draw
 
         return draw(self, ax)
 

@@ -16,11 +16,11 @@ from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.extrema.localize import Local, localize
-from relunorm.lipschitz.cells import margin_of
-from relunorm.lipschitz.contacts import Contacts
-from relunorm.lipschitz.jacobian import jacobian_interval
 from relunorm.lipschitz.norms import round_up
-from relunorm.lipschitz.windows import Window, windows
+from relunorm.lipschitz.search.cells import margin_of
+from relunorm.lipschitz.search.contacts import Contacts
+from relunorm.lipschitz.search.intervals import jacobian_interval
+from relunorm.lipschitz.search.windows import Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box
 from relunorm.extrema.localize import localize
-from relunorm.lipschitz.cells import COUNT, EXACT, OUTPUT, Nodes, Place, new_nodes
-from relunorm.lipschitz.contacts import Contacts
-from relunorm.lipschitz.signs import (
+from relunorm.lipschitz.search.cells import COUNT, EXACT, OUTPUT, Nodes, Place, new_nodes
+from relunorm.lipschitz.search.contacts import Contacts
+from relunorm.lipschitz.search.signs import (
     ASK,
     BEST,
     DOUBT,
@@ -48,7 +48,7 @@ from relunorm.lipschitz.signs import (
     UNIT,
     explore,
 )
-from relunorm.lipschitz.windows import Window, bounded
+from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.tape import Tape

@@ -22,8 +22,8 @@ from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.extrema.localize import Local
 from relunorm.lipschitz.kinks import longest_row
-from relunorm.lipschitz.steepest import steepest, steepest_norm
-from relunorm.lipschitz.windows import Window
+from relunorm.lipschitz.search.steepest import steepest, steepest_norm
+from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.clock import Clock
-from relunorm.lipschitz.branch import Found, branch_and_bound
+from relunorm.lipschitz.methods.branch import Found, branch_and_bound
+from relunorm.lipschitz.methods.points import at_point
 from relunorm.lipschitz.norms import operator_norms, round_up
-from relunorm.lipschitz.search import at_point
-from relunorm.lipschitz.setting import Setting, matrix_size
+from relunorm.lipschitz.search.setting import Setting, matrix_size
 
 METHOD = "enumeration"
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Polytope
 from relunorm.extrema.localize import Local
-from relunorm.lipschitz.windows import Window
+from relunorm.lipschitz.search.windows import Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine
 

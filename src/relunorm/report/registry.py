@@ -81,7 +81,8 @@ def warm_up(case: Case) -> float:
     fraction of a second.
     """
     from relunorm.domain import Box
-    from relunorm.lipschitz import branch, front
+    from relunorm.lipschitz import front
+    from relunorm.lipschitz.methods import branch
     from relunorm.network import Network
     from relunorm.regions.enumerate import regions
 

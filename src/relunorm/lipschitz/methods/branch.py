@@ -8,9 +8,9 @@ import numpy as np
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.lipschitz.search import at_point
-from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.methods.points import at_point
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
 from relunorm.search.tape import Tape
 

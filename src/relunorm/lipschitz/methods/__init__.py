@@ -1,0 +1,1 @@
+"""Bounds on Lipschitz constants, one method per file."""
