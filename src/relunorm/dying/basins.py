@@ -71,8 +71,6 @@ class BasinMap(Shown):
 
     def in_dead_cone(self, epsilon: float = 1e-4) -> NDArray[np.bool_]:
         """Which starts ended with a firing probability below eps."""
-        from relunorm.dying.cones import dead_below
-
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.b / np.abs(self.w) < dead_below(epsilon)
 
@@ -265,7 +263,7 @@ def _check(
 #: Optimum, dead, other.
 COLORS = ("#e8b53a", "#3b5b92", "#9a9a9a")
 #: The mark of the optimum.
-OPTIMUM: dict[str, Any] = {"marker": "o", "color": "white", "mec": "black", "ms": 6}
+MARK: dict[str, Any] = {"marker": "o", "color": "white", "mec": "black", "ms": 6}
 
 
 def plot_basin(found: BasinMap, ax: Any = None) -> Any:
@@ -285,7 +283,7 @@ def plot_basin(found: BasinMap, ax: Any = None) -> Any:
     dead = found.classes == 1
     ax.plot(found.w[dead], found.b[dead], ",", color="black", alpha=0.6, rasterized=True)
     draw_cone(ax, e)
-    ax.plot(found.gamma, found.delta, **OPTIMUM)
+    ax.plot(found.gamma, found.delta, **MARK)
     ax.set(xlim=(-e, e), ylim=(-e, e), xlabel="w", ylabel="b")
     ax.set_title(
         f"$\\gamma$={found.gamma:g}, $\\beta$={found.beta:g}\n{found.optimum:.1f}% optimum, "
@@ -304,7 +302,7 @@ def basin_legend(figure: Any, columns: int = 6) -> None:
 
     named = zip(COLORS, ("reaches the optimum", "dies", "neither"), strict=True)
     keys: list[Any] = [Patch(color=color, label=label) for color, label in named]
-    keys.append(Line2D([], [], ls="", label="the optimum", **OPTIMUM))
+    keys.append(Line2D([], [], ls="", label="the optimum", **MARK))
     keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
     keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
     figure.legend(

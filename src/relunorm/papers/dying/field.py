@@ -156,7 +156,7 @@ def _draw_fields(gammas: list[float]) -> Any:
 
 def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     """Streamlines of gradient descent over the size of the gradient (figure 3)."""
-    from relunorm.dying.basins import OPTIMUM, draw_cone
+    from relunorm.dying.basins import MARK, draw_cone
 
     axis = np.linspace(-extent, extent, 161)
     w, b = np.meshgrid(axis, axis)
@@ -168,6 +168,6 @@ def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     )  # fmt: skip
     ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
     draw_cone(ax, extent)
-    ax.plot(gamma, 0.0, zorder=5, **OPTIMUM)
+    ax.plot(gamma, 0.0, zorder=5, **MARK)
     ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
     ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)
