@@ -13,7 +13,7 @@ from relunorm.arithmetic.floats import at_least, at_most, float_above
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.difference import Ends, bound_difference
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
