@@ -20,8 +20,12 @@ import numpy as np
 from record import record
 
 from relunorm.batchnorm import Tree, gamma, propagate
-from relunorm.batchnorm._layer_kernel import inner_products, normalize_and_respond
-from relunorm.batchnorm._random_layer import multiply_by_root, triangular_root
+from relunorm.batchnorm._random_layer import (
+    inner_products,
+    multiply_by_root,
+    normalize_and_respond,
+    triangular_root,
+)
 
 LAYERS = 100_000
 BRUTE_DEPTH = 14

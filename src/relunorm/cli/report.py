@@ -67,8 +67,7 @@ def report(
 
     Ctrl-C keeps the sections that are finished.
     """
-    from relunorm.cli.slices import parse_slice
-    from relunorm.cli.tables import parse_table
+    from relunorm.cli.tables import parse_slice, parse_table
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.report.report import report as run

@@ -22,7 +22,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
-from relunorm.search.proof import SearchProof
+from relunorm.search.proof import MARGIN, SearchProof
 from relunorm.search.tape import Tape
 
 Array = NDArray[np.float64]
@@ -30,10 +30,6 @@ Group = tuple[Array, Vector]
 
 #: Width of the interval that counts as exact, relative to max(1, |maximum|).
 TOLERANCE = 1e-9
-
-#: A part is closed when its bound is below minus this, relative to the right-hand sides: a proof
-#: should also go through on a machine that adds in another order.
-MARGIN = 1e-12
 
 
 @accepts("network", domains=("domain",))
@@ -161,7 +157,7 @@ def _maximum(
 
 def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
     """That no value is above a limit, where that is what the search knows."""
-    if search.lost or search.proof is None or not math.isfinite(limit):
+    if search.proof is None or not math.isfinite(limit):
         return None
     return SearchProof(
         search.network.digest,

@@ -10,7 +10,7 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import TIME_LIMIT, Clock, Listener
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
@@ -86,17 +86,11 @@ class Normalized(Shown):
             "domain": None if self.domain is None else repr(self.domain),
             "before": _size(self.original),
             "after": _size(self.network),
-            "unfolded": self.unfolded,
-            "removed": [r.to_dict() for r in self.removed],
-            "counts": self.counts,
-            "undecided": [list(pair) for pair in self.undecided],
-            "facts": self.facts,
+            **entries(self, "unfolded removed counts undecided facts"),
             "bound": None if certificate is None else certificate.bound,
             "threshold_margin": None if certificate is None else certificate.threshold_margin,
             "exact_digest": None if self.exact is None else self.exact.digest,
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "kept": self.kept,
+            **entries(self, "seconds stopped kept"),
         }
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
@@ -147,17 +147,9 @@ class Sensitivity(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.sensitivity/1",
-            "names": list(self.names),
-            "lower": _numbers(self.lower),
-            "upper": _numbers(self.upper),
-            "least": _numbers(self.least),
-            "most": _numbers(self.most),
-            "exact": self.exact.tolist(),
-            "direction": self.direction.tolist(),
+            **entries(self, "names lower upper least most exact direction"),
             "steepest": self.steepest(),
-            "complete": self.complete,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "complete seconds of"),
         }
 
     def __repr__(self) -> str:

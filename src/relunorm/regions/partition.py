@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -287,11 +287,7 @@ class Regions(Shown):
             "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
-            "complete": self.complete,
-            "reason": self.reason,
-            "method": self.method,
-            "hidden": self.hidden,
-            "seconds": self.seconds,
+            **entries(self, "complete reason method hidden seconds"),
             "regions_per_layer": layers,
         }
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts, as_rectangle
@@ -57,13 +57,7 @@ class Slice(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            "schema": "relunorm.slice/1",
-            "origin": self.origin.tolist(),
-            "u": self.u.tolist(),
-            "v": self.v.tolist(),
-            "regions": self.regions.to_dict(),
-        }
+        return {"schema": "relunorm.slice/1", **entries(self, "origin u v regions")}
 
     def __repr__(self) -> str:
         return f"Slice({self.regions!r})"

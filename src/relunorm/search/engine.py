@@ -139,6 +139,7 @@ class Search:
         self.form: Form | None = None
         self.folded: Folded | None = None
         self.rooted, self.pending = False, attacks  # rounds to come
+        self.unit_steps = -1
         self.pace = 1e-3  # seconds a node
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
@@ -222,7 +223,7 @@ class Search:
         tell("bounding", lower=self.value)
         form, start = self.form, self.start
         self.spaces: list[Space] = []
-        self.heap, self.unit_steps = [], -1
+        self.heap = []
         if form is None:
             self._bound(clock)
         else:

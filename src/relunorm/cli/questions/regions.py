@@ -90,7 +90,7 @@ def regions(
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:
-        from relunorm.cli.slices import plane_of
+        from relunorm.cli.tables import plane_of
         from relunorm.domain import Box
         from relunorm.regions.planes import restrict
 

@@ -47,7 +47,7 @@ def map_(
         raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
     found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
     if out is not None:
-        from relunorm.dying.plots import plot_basin
+        from relunorm.dying.basins import plot_basin
 
         plot_basin(found).savefig(out, dpi=120)
     document = {**found.to_dict(), "file": str(out) if out is not None else None}

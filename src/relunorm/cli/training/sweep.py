@@ -64,7 +64,7 @@ def sweep(
 
     Exit code 1: a run failed. 3: the time limit left some undone.
     """
-    from relunorm.sweep.grid import grid as combinations
+    from relunorm.sweep.script import grid as combinations
     from relunorm.sweep.script import script_function
     from relunorm.sweep.sweep import sweep as run
 

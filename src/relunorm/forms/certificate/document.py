@@ -184,5 +184,19 @@ _CERTIFICATE = record(
         2,
     ),
     difference=maybe(record(cuts=_ARRAY, multipliers=each(_ARRAY))),
+    residual=maybe(
+        record(
+            search=maybe(
+                record(
+                    exponent=whole,
+                    limit=number,
+                    unit_steps=whole,
+                    counts=maybe(_WHOLES),
+                    tape=_ARRAY,
+                )
+            )
+        )
+    ),
+    stepwise=flag,
     digest=text,
 )
