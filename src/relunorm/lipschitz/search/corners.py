@@ -6,14 +6,12 @@ programme. When a node is split, each half takes the corners on its side.
 
 from __future__ import annotations
 
-import numpy as np
-
-from relunorm.compiled.jit import kernel_part
+from relunorm.compiled.jit import kernel_part, loose_part
 from relunorm.compiled.simplex import FEASIBLE
 from relunorm.lipschitz.search.cells import COUNT, WALLS
 
 
-@kernel_part
+@loose_part
 def cut_off(nodes, place):  # type: ignore[no-untyped-def]
     """Forget the corners of the top node that lie outside of its walls."""
     top = nodes.whole[COUNT] - 1
@@ -45,16 +43,17 @@ def remember(nodes):  # type: ignore[no-untyped-def]
         nodes.found[top] = n + 1
 
 
-@kernel_part
-def farthest(nodes):  # type: ignore[no-untyped-def]
-    """The largest value of goal[0] at a corner of the top node; -inf without any."""
-    top, goal, most = nodes.whole[COUNT] - 1, nodes.goal[0], -np.inf
-    for p in range(nodes.found[top]):
+@loose_part
+def beyond(nodes, least):  # type: ignore[no-untyped-def]
+    """Whether goal[0] exceeds a value at a corner of the top node."""
+    top, goal = nodes.whole[COUNT] - 1, nodes.goal[0]
+    for p in range(nodes.found[top] - 1, -1, -1):
         value = 0.0
         for k in range(len(goal)):
             value += goal[k] * nodes.corners[top, p, k]
-        most = max(most, value)
-    return most
+        if value > least:
+            return True
+    return False
 
 
 @kernel_part

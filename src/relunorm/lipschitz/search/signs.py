@@ -33,7 +33,7 @@ from relunorm.lipschitz.search.cells import (
     steepness,
     walls,
 )
-from relunorm.lipschitz.search.corners import cut_off, divide, farthest, middle, remember
+from relunorm.lipschitz.search.corners import beyond, cut_off, divide, middle, remember
 
 #: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
 INSIDE = 1e-9
@@ -76,7 +76,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
         if code == ON and record[STAGE] == DEEPER:
             code = _deeper(net, nodes, place, record, tape, used)
         if code == ON and record[STAGE] == SPLITTING:
-            value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+            value = slope_at(net, nodes, place, nodes.goal[1], signs)
             improved = value > record[BEST]
             if improved:
                 _copy(nodes.goal[1], point)
@@ -102,7 +102,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
             code = _enter(net, nodes, place, record, tape, used)
             if code == ON:
                 record[STAGE] = LEFT
-                value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+                value = slope_at(net, nodes, place, nodes.goal[1], signs)
                 if value > record[BEST]:
                     _copy(nodes.goal[1], point)
                     return IMPROVED
@@ -239,7 +239,7 @@ def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-
         least = INSIDE * np.sqrt(square) + 4.0 * off
         old = high[i] if side else -low[i]
         worth = old - NARROWER * (high[i] - low[i])
-        if constant + farthest(nodes) > max(least, worth):
+        if beyond(nodes, max(least, worth) - constant):
             continue  # a corner shows that a programme would not help
         status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
         record[RESUME] = at
@@ -308,7 +308,7 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
             here = constant
             for k in range(d):
                 here += goal[k] * mean[k]
-            if here > 0.0 or constant + farthest(nodes) > 0.0:
+            if here > 0.0 or beyond(nodes, -constant):
                 continue
             stop = -constant - 1e-12 * nodes.size[i]
             status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, work)
@@ -422,7 +422,7 @@ def halve(net, nodes, place, unit, first):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def _slope_at(net, nodes, place, t, signs):  # type: ignore[no-untyped-def]
+def slope_at(net, nodes, place, t, signs):  # type: ignore[no-untyped-def]
     """The slope at a point, as computed; NaN where a unit is at its kink."""
     d, z = net.shape[0], nodes.memory[0]
     for q in range(net.shape[1]):

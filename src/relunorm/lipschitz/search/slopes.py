@@ -83,6 +83,8 @@ class Slopes:
         check: the slope at an input for certain, -inf where there is none.
         listed: whether regions with a point inside do not count, for they are known. There is no
             proof of that.
+        target: what is not steeper than this is left out, and the bound is not below it. A search
+            for more than the largest slope ends much sooner, and finds steep points on its way.
 
     Attributes:
         best: the largest slope that `check` confirmed, or that was known.
@@ -99,9 +101,11 @@ class Slopes:
         contacts: Contacts,
         check: Callable[[Vector], float],
         listed: bool = False,
+        target: float = -np.inf,
     ):
         self._window = window = contacts.seen_through(window)
         self._contacts, self._check, self._reach = contacts, check, reach
+        self.target = target
         self._nodes, self.place = new_nodes(window), new_place(window, goal, margin)
         d, units = len(window.lo), int(window.net.shape[2])
         self._room = units * (4 * (2 * d + 6) + 2 * (d + 3) + 6) + 8 * d + 64
@@ -109,7 +113,7 @@ class Slopes:
         self._used = np.zeros(1, np.int64)
         self._record = np.zeros(10)
         self._record[LISTED] = listed
-        self._record[[BEST, FLOOR]] = -np.inf
+        self._record[BEST], self._record[FLOOR] = -np.inf, target
         self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
         self._gains = np.zeros((2, units))
         self.tape = Tape()
