@@ -168,7 +168,7 @@ if __name__ == "__main__":
         ["what", "ours", "other", "ratio (higher is better for us)"],
         tables,
         "One thread, CPU seconds, best of 3; layer: median of 50, gradient to the input too. The "
-        "sampler draws n x width normals in compiled vector loops, direct weights width^2 by "
+        "sampler draws n x width normals, direct weights width^2, both by "
         "NumPy's generator. Load average of the machine during "
         f"the run: {busy:.0f}.",
     )

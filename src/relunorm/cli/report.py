@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Example, Json, ModelFile, Quiet, emit, examples, parse_example
-from relunorm.errors import InvalidInputError, UnsupportedFormatError
+from relunorm.cli.output import (
+    Example,
+    Json,
+    ModelFile,
+    Quiet,
+    check_writable,
+    emit,
+    examples,
+    parse_example,
+)
+from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,8 +83,7 @@ def report(
 
     if out is None and (open_it or not json):
         out = Path("report.html")
-    if out is not None:
-        _check_out(out)
+    check_writable(out, "reports", ".html", ".htm")
     network = load(model, parse_example(example))
     table = None
     if data is not None:
@@ -104,14 +112,6 @@ def report(
 
         if not webbrowser.open(out.resolve().as_uri()):
             typer.echo("relunorm: no browser was found; open the page yourself", err=True)
-
-
-def _check_out(out: Path) -> None:
-    """A wrong ending or folder is an error before the work, not after it."""
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UnsupportedFormatError(f"{out}: a report is written as .html")
-    if not out.resolve().parent.is_dir():
-        raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
 
 
 def _classes(text: str) -> list[str]:

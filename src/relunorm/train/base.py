@@ -7,7 +7,8 @@ import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,39 +31,37 @@ Floats = NDArray[np.float64]
 FEWEST_WATCHED = 5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLUEstimator(BaseEstimator):
-    """Base of `ReLURegressor` and `ReLUClassifier`; not for use by itself."""
+    """Base of `ReLURegressor` and `ReLUClassifier`, with the arguments of both; not for use by
+    itself."""
 
-    hidden: int | tuple[int, ...]
-    solver: str
-    constraint: str | None
-    alpha: float | str
-    skip: bool
-    n_init: int | None
-    time_limit: float | Clock | None
-    random_state: Any
-    n_jobs: int | None
-    device: str
-    verbose: bool | int
-    options: dict[str, Any] | None
-    missing: str
-    early_stopping: bool
-    validation_fraction: float
-    n_iter_no_change: int
-    warm_start: bool
-    n_features_in_: int
-    network_: Network
-    solver_: str
-    stopped_: str
-    imputed_: Floats
+    hidden: int | tuple[int, ...] = 20
+    solver: str = "auto"
+    constraint: str | None = "tight"
+    alpha: float | str = "auto"
+    skip: bool = True
+    n_init: int | None = None
+    time_limit: float | Clock | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    device: str = "cpu"
+    verbose: bool | int = False
+    missing: str = "refuse"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    warm_start: bool = False
+    options: dict[str, Any] | None = None
+
+    n_features_in_: int = field(init=False)
+    network_: Network = field(init=False)
+    solver_: str = field(init=False)
+    stopped_: str = field(init=False)
+    imputed_: Floats = field(init=False)
 
     #: Solvers that may be asked for by name.
-    _solvers: tuple[str, ...] = ()
-
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Set the constructor's arguments, as scikit-learn wants them: by name and unchanged."""
-        names = self._get_param_names()
-        vars(self).update({name: arguments[name] for name in names})
+    _solvers: ClassVar[tuple[str, ...]] = ()
 
     def to_torch(self):
         """The fitted network as a plain ``torch.nn.Module`` in float64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,7 @@ from relunorm.train.solve.by_name import CLASSIFIERS, solver
 FULL_BATCH = 3e8
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     """Classification with a small ReLU network, its outputs calibrated log-odds.
 
@@ -72,34 +74,9 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     array([ True, False])
     """
 
-    class_weight: dict[Any, float] | str | None
-    calibrate: bool
+    class_weight: dict[Any, float] | str | None = None
+    calibrate: bool = True
     _solvers = tuple(CLASSIFIERS)
-
-    def __init__(
-        self,
-        *,
-        hidden: int | tuple[int, ...] = 20,
-        solver: str = "auto",
-        constraint: str | None = "tight",
-        alpha: float | str = "auto",
-        skip: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        calibrate: bool = True,
-        n_init: int | None = None,
-        time_limit: float | Clock | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        device: str = "cpu",
-        verbose: bool | int = False,
-        missing: str = "refuse",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        options: dict[str, Any] | None = None,
-    ):
-        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLUClassifier:
         """Fit the network.

@@ -38,6 +38,7 @@ from relunorm.train.solve.automatic import objective
 from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, described, solver, suitable
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLURegressor(RegressorMixin, ReLUEstimator):
     """Least-squares regression with a small ReLU network, trained in the reduced parameter space.
 
@@ -105,34 +106,9 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
     'exact'
     """
 
-    restarts: int
-    interval: str | None
+    restarts: int = 1
+    interval: str | None = None
     _solvers = tuple(SOLVERS)
-
-    def __init__(
-        self,
-        *,
-        hidden: int | tuple[int, ...] = 20,
-        solver: str = "auto",
-        constraint: str | None = "tight",
-        alpha: float | str = "auto",
-        skip: bool = True,
-        n_init: int | None = None,
-        restarts: int = 1,
-        time_limit: float | Clock | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        device: str = "cpu",
-        verbose: bool | int = False,
-        missing: str = "refuse",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        interval: str | None = None,
-        options: dict[str, Any] | None = None,
-    ):
-        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
         """Fit the network.

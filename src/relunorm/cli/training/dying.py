@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, epilog, showing
+from relunorm.cli.output import Json, Quiet, check_writable, emit, epilog, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,10 +41,8 @@ def map_(
 ) -> None:
     """Which starting parameters of one unit reach the optimum and which die (figures 3-5)."""
     from relunorm.dying.basins import basin
-    from relunorm.errors import UnsupportedFormatError
 
-    if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
+    check_writable(out)
     found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
     if out is not None:
         from relunorm.dying.basins import plot_basin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, examples, markup, printable
+from relunorm.cli.output import Json, Quiet, check_writable, emit, examples, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,8 +68,7 @@ def sweep(
     from relunorm.sweep.script import script_function
     from relunorm.sweep.sweep import sweep as run
 
-    if export is not None:
-        _check_export(export)
+    check_writable(export, "tables of runs", ".csv", ".parquet")
     runs = combinations(grid or [])
     function = script_function(target)
     if scheduler is not None and not quiet:
@@ -98,16 +97,6 @@ def sweep(
         raise typer.Exit(1)
     if not found.complete:
         raise typer.Exit(3)
-
-
-def _check_export(path: Path) -> None:
-    """A wrong ending or folder is an error before the sweep, not after it."""
-    from relunorm.errors import InvalidInputError, UnsupportedFormatError
-
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
 @contextmanager

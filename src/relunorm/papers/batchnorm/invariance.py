@@ -17,7 +17,6 @@ from relunorm.papers.exhibit import Exhibit, from_claims
 claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
-ERRORS = "4 standard errors of a sampled mean"
 
 
 def theorem13(world: BatchNorm) -> Exhibit:

@@ -19,7 +19,6 @@ from relunorm.papers.statistics import LEVEL, share_above
 claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
-ERRORS = "4 standard errors of a sampled mean"
 
 
 @costs(0.5)
