@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from relunorm.network import Network
 
 
+@examples(
+    "relunorm verify proof.json model.onnx small.onnx",
+    "relunorm verify proof.json model.onnx --json",
+)
 def verify(
     certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
     first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],

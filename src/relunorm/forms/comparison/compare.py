@@ -285,8 +285,8 @@ class _Search:
         """Compare steps in rational arithmetic: by their forms, or by all values they take."""
         if not self.jumps:
             return
-        if self.forms and isinstance(self.domain, Box):
-            apart = steps_apart(self.forms[0], self.forms[1], self.domain)
+        if self.forms and self.domain.as_box is not None:
+            apart = steps_apart(self.forms[0], self.forms[1], self.domain.as_box)
             if apart is not None and apart < self.upper:
                 self.upper, self.method = float_above(apart), "rational form"
             if self.upper <= self.tolerance:
@@ -467,7 +467,7 @@ class _Search:
 
     def _rationally_equal(self) -> bool:
         cost = max(map(shallow_cost, self.given))
-        if cost > RATIONAL or not isinstance(self.domain, Box):
+        if cost > RATIONAL or self.domain.as_box is None:
             return False
         self.forms = [shallow_form(n, self.domain) for n in self.given]
         return self.forms[0].digest == self.forms[1].digest

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Polytope
 from relunorm.extrema.localize import Local
 from relunorm.lipschitz.search.windows import Window
 from relunorm.matrix import Vector
@@ -134,26 +133,27 @@ class Contacts:
         domain = self.local.domain
         if reach is not None or domain is None:
             return Fraction(float((hi if upper else lo)[i]))
-        if not isinstance(domain, Polytope):  # a box, or one that holds the domain exactly
+        if not domain.rows:  # a box, or one that holds the domain exactly
             box = domain.bounding_box
             return Fraction(float((box.hi if upper else box.lo)[i]))
-        alone = (domain.A != 0).sum(axis=1) == 1
-        facing = domain.A[:, i] > 0 if upper else domain.A[:, i] < 0
+        A, b = domain.half_spaces
+        alone = (A != 0).sum(axis=1) == 1
+        facing = A[:, i] > 0 if upper else A[:, i] < 0
         ends = [
-            Fraction(float(domain.b[k])) / Fraction(float(domain.A[k, i]))
-            for k in np.flatnonzero(alone & facing)
+            Fraction(float(b[k])) / Fraction(float(A[k, i])) for k in np.flatnonzero(alone & facing)
         ]
         return (min(ends) if upper else max(ends)) if ends else None
 
     def _of_domain(self, row: int) -> _Wall | None:
         """The row-th half-space of a polytope, of those that are not zero."""
         domain = self.local.domain
-        if not isinstance(domain, Polytope):
+        if domain is None or not domain.rows:
             return None
+        A, b = domain.half_spaces
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
-        k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])))
+        k = np.flatnonzero(np.linalg.norm(A * half, axis=1))[row]
+        return _Wall([-Fraction(a) for a in A[k].tolist()], Fraction(float(b[k])))
 
 
 class _Forms:

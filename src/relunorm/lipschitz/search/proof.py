@@ -15,10 +15,11 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
 from relunorm.lipschitz.magnitude import to_size, up
+from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.cells import (
     COUNT,
     WALLS,
@@ -103,7 +104,7 @@ class SlopeProof(Document):
     @classmethod
     def of(cls, network: Network, domain: Domain | None, claims: list[Claim]) -> SlopeProof | None:
         """A proof; none for a polytope, whose box rests on a solver."""
-        if isinstance(domain, Polytope):
+        if domain is not None and domain.rows:
             return None
         return cls(network.digest, domain, tuple(claims))
 
@@ -185,7 +186,7 @@ class SlopeProof(Document):
         """See `Document`."""
         where = document["domain"]
         domain = None if where is None else reach_from_dict(where).domain
-        if isinstance(domain, Polytope):
+        if domain is not None and domain.rows:
             raise ValueError("the domain is a polytope")
         claims = tuple(_claim(claim) for claim in document["claims"])
         return cls(str(document["network"]), domain, claims)
@@ -197,7 +198,7 @@ def _claim(document: dict[str, Any]) -> Claim:
     goal, upper = document["goal"], finite(document["upper"])
     known: tuple[int, int, float] | float
     if isinstance(goal, str):
-        if goal not in ("1.0", "2.0", "inf"):
+        if goal not in map(str, NORMS):
             raise ValueError(f"the norm {goal} is not known")
         known = float(goal)
     else:

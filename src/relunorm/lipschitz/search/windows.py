@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.kernels.pack import Packed, pack
@@ -121,12 +121,13 @@ def bounded(network: Network, domain: Domain) -> Window:
     half = np.where(box.halfwidth > 0, box.halfwidth, 1.0)
     size = len(half)
     rows, rhs = np.zeros((0, size)), np.zeros(0)
-    if isinstance(domain, Polytope):
+    if domain.rows:
+        A, b = domain.half_spaces
         half = half * (1 + 2.0**-20)
-        lengths = np.linalg.norm(domain.A * half, axis=1)
+        lengths = np.linalg.norm(A * half, axis=1)
         keep = lengths > 0
-        rows = (domain.A * half)[keep] / lengths[keep, None]
-        rhs = (domain.b - domain.A @ box.center)[keep] / lengths[keep]
+        rows = (A * half)[keep] / lengths[keep, None]
+        rhs = (b - A @ box.center)[keep] / lengths[keep]
     flat = box.halfwidth > 0
     return Window(
         pack(network, np.diag(half), np.array(box.center)),
