@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
@@ -53,7 +54,7 @@ from relunorm.search.proof import decoded, read
 from relunorm.search.replay import Replayed
 from relunorm.search.tape import Tape
 
-SCHEMA = "relunorm.slopes/1"
+SCHEMA = "relunorm.slopes/2"
 
 KEYS = {"schema", "network", "domain", "claims"}
 CLAIM_KEYS = {"goal", "upper", "tapes"}
@@ -96,20 +97,15 @@ class SlopeProof:
 
     Args:
         digest: of the network.
-        domain: a box or a ball; None for the whole space.
+        domain: a box, a ball or a polytope; None for the whole space.
         claims: what is proved.
+        box_duals: multipliers that prove the box around a polytope.
     """
 
     digest: str
     domain: Domain | None
     claims: tuple[Claim, ...]
-
-    @classmethod
-    def of(cls, network: Network, domain: Domain | None, claims: list[Claim]) -> SlopeProof | None:
-        """A proof; none for a polytope, whose box rests on a solver."""
-        if isinstance(domain, Polytope):
-            return None
-        return cls(network.digest, domain, tuple(claims))
+    box_duals: NDArray[np.float64] | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tapes alone."""
@@ -132,7 +128,7 @@ class SlopeProof:
     def _norm(self, network: Network, norm: float, tapes: tuple[Tape, ...]) -> tuple[float, int]:
         """The bound on a norm that tapes prove, and how many nodes they close."""
         small, exponent = to_size(network)
-        parts = Setting.of(small, self.domain).parts(self.domain)
+        parts = Setting.of(small, self.domain, box_duals=self.box_duals).parts(self.domain)
         windows = [(part, window) for part in parts for window in part.windows]
         if len(windows) != len(tapes):
             raise _Refused("there is not one tape for every window")
@@ -164,7 +160,8 @@ class SlopeProof:
     def _setting(self, network: Network) -> Setting:
         """Of all claims about entries."""
         if "setting" not in self.__dict__:
-            self.__dict__["setting"] = Setting.of(network, self.domain)
+            duals = self.box_duals
+            self.__dict__["setting"] = Setting.of(network, self.domain, box_duals=duals)
         return self.__dict__["setting"]
 
     def save(self, path: str | Path) -> None:
@@ -174,7 +171,8 @@ class SlopeProof:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        domain = None if self.domain is None else domain_to_dict(reach_of(self.domain))
+        where = None if self.domain is None else reach_of(self.domain, self.box_duals)
+        domain = None if where is None else domain_to_dict(where)
         claims = [
             {
                 "goal": list(claim.goal) if isinstance(claim.goal, tuple) else str(claim.goal),
@@ -202,11 +200,11 @@ class SlopeProof:
             if set(document) != KEYS or any(set(c) != CLAIM_KEYS for c in document["claims"]):
                 raise ValueError("keys too many or too few")
             where = document["domain"]
-            domain = None if where is None else reach_from_dict(where).domain
-            if isinstance(domain, Polytope):
-                raise ValueError("the domain is a polytope")
+            reach = None if where is None else reach_from_dict(where)
             claims = tuple(_claim(claim) for claim in document["claims"])
-            return cls(str(document["network"]), domain, claims)
+            if reach is None:
+                return cls(str(document["network"]), None, claims)
+            return cls(str(document["network"]), reach.domain, claims, reach.box_duals)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
 
