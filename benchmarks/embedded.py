@@ -28,7 +28,7 @@ import relunorm as rn
 from relunorm.embedded import Export, verify
 from relunorm.embedded.pieces.line import Pieces
 from relunorm.errors import InvalidInputError
-from relunorm.head import NO_HEAD
+from relunorm.network.head import NO_HEAD
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "embedded"))
 from c_programs import DTYPES, compile_host, drawn, on_arm, on_avr, run

@@ -6,8 +6,9 @@
 Every FOLDER holds instances.csv (network, property, limit_s, a verdict) and the files it names;
 networks are also looked for in a folder real/ beside it. Each instance is one run of ``relunorm
 check --json`` in a process of its own, whose CPU seconds are counted, start-up included. The limit
-is wall time: the smaller one of --limit and the instance's own. A counterexample is run again in
-onnxruntime, in float32, and checked against the assertions without any tolerance.
+is the smaller one of --limit and the instance's own: wall time for us, CPU seconds for Marabou. A
+counterexample is run again in onnxruntime, in float32, and checked against the assertions without
+any tolerance.
 
 --out keeps what was done: rows.jsonl, from which a run that was broken off goes on; the answers in
 the competition's format (results/, one file an instance); and for every tool TOOL.csv with the
@@ -22,6 +23,7 @@ import argparse
 import csv
 import json
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,8 +40,9 @@ from relunorm.questions.cases import make_cases
 from relunorm.questions.vnnlib import Assertions, read_vnnlib
 
 MEANING = {"holds": "unsat", "violated": "sat"}
-#: Stands for the exit code of a process that ran far past its limit.
+#: Exit codes of a process that ran far past its limit, or out of its CPU seconds.
 KILLED = -9
+SPENT = (KILLED, -signal.SIGXCPU)
 SHOWN = ("verdict", "expected", "cpu", "again", "error")
 
 
@@ -106,10 +109,11 @@ def marabou(python: str, network: Path, prop: Path, limit: float) -> dict[str, o
             parts.append({**ends, "rows": rows})
     peer = Path(__file__).with_name("marabou_peer.py")
     command = [python, str(peer), str(network), str(limit)]
-    code, out, err, wall, cpu = run(command, limit, json.dumps(parts))
+    code, out, err, wall, cpu = run(command, 20 * limit, json.dumps(parts))
     words = out.split()
-    verdict = words[-1] if code == 0 and words else ("timeout" if code == KILLED else "error")
-    return {"verdict": verdict, "wall": wall, "cpu": cpu, "again": "", "error": err.strip()[-300:]}
+    verdict = words[-1] if code == 0 and words else ("timeout" if code in SPENT else "error")
+    error = err.strip()[-300:] if verdict == "error" else ""
+    return {"verdict": verdict, "wall": wall, "cpu": cpu, "again": "", "error": error}
 
 
 def holds_in_onnxruntime(network: Path, assertions: Assertions, point: list[float]) -> bool:

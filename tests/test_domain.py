@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relunorm as rn
-from relunorm.domain.plane import moved_inside
+from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.domains import parse_domain
 

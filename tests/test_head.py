@@ -11,7 +11,7 @@ import torch
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.head import Head, Step
+from relunorm.network.head import Head, Step
 
 RNG = np.random.default_rng(3)
 NET = rn.Network.from_weights([RNG.normal(size=(5, 2)), RNG.normal(size=(3, 5))])

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -312,3 +314,29 @@ class Teller:
         with self.clock.pause():
             run()
         _compiled.add(what)
+
+
+class Interrupts:
+    """Whether Ctrl-C was pressed, also where a function caught it to keep what it had found.
+
+    While entered, notes every interrupt and passes it on to whoever handled it before.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():  # others never get signals
+            self._before = signal.getsignal(signal.SIGINT)
+            if callable(self._before):
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if callable(self._before):
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        self._before(number, frame)

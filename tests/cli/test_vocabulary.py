@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import relunorm as rn
 from relunorm import __main__ as start
 from relunorm.cli import app, main
-from relunorm.cli.examples import EXAMPLES
 
 
 def commands(group: Any = None, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -59,8 +58,9 @@ def test_one_spelling_for_one_thing(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_the_help_has_two_examples_that_parse(name: str) -> None:
     shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"}).output
-    assert len(EXAMPLES[name]) == 2
-    for example in EXAMPLES[name]:
+    examples = (ALL[name].epilog or "").split("\n\n")[1:]
+    assert len(examples) == 2
+    for example in examples:
         assert example in shown
         program, *words = shlex.split(example)
         assert program == "relunorm"
@@ -129,9 +129,9 @@ def test_what_is_not_finished_ends_with_3(arguments: list[str], deep: str) -> No
 def test_an_interrupt_that_was_caught_ends_with_130(
     deep: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from relunorm.extrema import front
+    from relunorm.extrema import maximize
 
-    compute = front.maximize
+    compute = maximize.maximize
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         try:
@@ -140,7 +140,7 @@ def test_an_interrupt_that_was_caught_ends_with_130(
             options["progress"] = None
         return compute(arguments[0], arguments[1], arguments[2], 0)
 
-    monkeypatch.setattr(front, "maximize", interrupted)
+    monkeypatch.setattr(maximize, "maximize", interrupted)
     asked = ["maximize", deep, "--domain", "box:-1,1", "--direction", "1,-1", "--json"]
     assert code_of(asked) == 130
     shown = capsys.readouterr()

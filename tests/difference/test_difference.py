@@ -11,7 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
-from relunorm.difference.front import bound_difference, repeat
+from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import pair_up
 from relunorm.difference.quadratic import Quadratic, affine_forms, tighten

@@ -23,7 +23,7 @@ from relunorm.embedded.c.file import Options
 from relunorm.embedded.certificate import seal, tables_digest
 from relunorm.embedded.claims import notes
 from relunorm.embedded.programs import c_file, tables
-from relunorm.embedded.proof.walk import walk_through
+from relunorm.embedded.proof.layerwise import walk_through
 from relunorm.errors import InvalidInputError
 
 

@@ -19,8 +19,8 @@ from relunorm.embedded.arithmetic.integers import RANGES, chosen
 from relunorm.embedded.arithmetic.scales import _Builder, build
 from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
-from relunorm.head import Head, Step
 from relunorm.network import Activation, Affine, Layer
+from relunorm.network.head import Head, Step
 
 QUICK: dict[str, Any] = {"parts": 4, "samples": 50}
 

@@ -12,11 +12,11 @@ from brute_force import maximum
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.arithmetic.certain import exact_output
 from relunorm.bounds.form import fits
-from relunorm.certain import exact_output
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
 

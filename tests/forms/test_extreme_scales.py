@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.certain import exact_output
+from relunorm.arithmetic.certain import exact_output
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.stability import stability
 

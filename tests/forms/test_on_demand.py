@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planted import disguised, networks
 
 import relunorm as rn
-from relunorm.certain import exact_output
-from relunorm.domain.plane import onto_plane
+from relunorm.arithmetic.certain import exact_output
+from relunorm.domain.inside import onto_plane
 from relunorm.domain.reach import reach_of
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.comparison.counterexample import spread

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError, ModelFileError, UnsupportedOperationError
-from relunorm.head import Head, Step
+from relunorm.network.head import Head, Step
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 4))

@@ -112,7 +112,23 @@ def sequence():
     )
 
 
-@pytest.mark.parametrize("build", [mlp, residual, cnn, sequence])
+def mobile():
+    return keras.Sequential(
+        [
+            keras.Input((8, 7, 3)),
+            L.Normalization(mean=[1.0, 2.0, 3.0], variance=[4.0, 5.0, 6.0]),
+            L.SeparableConv2D(5, 3, padding="same", strides=2, depth_multiplier=2),
+            L.ReLU(max_value=6),
+            L.BatchNormalization(),
+            L.Reshape((-1, 5)),
+            L.SeparableConv1D(4, 3, dilation_rate=2, use_bias=False, activation="relu6"),
+            L.GlobalMaxPooling1D(),
+            L.Dense(3),
+        ]
+    )
+
+
+@pytest.mark.parametrize("build", [mlp, residual, cnn, sequence, mobile])
 def test_architecture(build):
     model = settle(build())
     before = [w.copy() for w in model.get_weights()]
@@ -120,6 +136,16 @@ def test_architecture(build):
     assert network.input_shape == tuple(model.input_shape[1:])
     assert_same(network, model)
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+
+
+def test_layers_come_back_as_small_as_they_were():
+    model = settle(mobile())
+    network = rn.load(model)
+    biases = 6 + 5  # of depthwise convolutions, which have none in Keras
+    assert network.parameters <= model.count_params() + biases
+    back = rn.to_keras(network)
+    assert back.count_params() <= model.count_params() + biases
+    assert_same(network, back)
 
 
 def test_float64_weights_are_read_exactly():

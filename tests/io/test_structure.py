@@ -16,8 +16,8 @@ from torch_models import MODELS, model
 
 import relunorm as rn
 from relunorm.errors import RelunormError
-from relunorm.head import Head, Step
 from relunorm.io.graph.structured import lower
+from relunorm.network.head import Head, Step
 from relunorm.network.structure import axes_of
 
 
@@ -58,6 +58,59 @@ def test_kinds_of_steps() -> None:
     # batch normalization is part of the convolution before it
     assert network.parameters == 4 * 9 + 4 + 6 * 4 * 9 + 6 + 12 * 3 + 3
     assert lower(network.structure, network) == network
+
+
+class Scaled(nn.Module):
+    """(x - mean) / deviation, a channel at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.6])[:, None, None])
+        self.register_buffer("deviation", torch.tensor([0.2, 0.3, 0.5])[:, None, None])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - self.mean) / self.deviation
+
+
+def _normalized(channels: int) -> nn.Module:
+    layer = nn.BatchNorm2d(channels)
+    for tensor in (layer.running_mean, layer.weight.data, layer.bias.data):
+        tensor.normal_()
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("kinds", "layers"),
+    [
+        (["conv"], lambda: [Scaled(), nn.Conv2d(3, 4, 3), nn.ReLU()]),
+        (["conv", "conv"], lambda: [Scaled(), nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()]),
+        (["conv"], lambda: [_normalized(3), nn.Conv2d(3, 6, 3, groups=3), nn.ReLU()]),
+        (["conv"], lambda: [nn.Conv2d(3, 4, 1), nn.ReLU(), _normalized(4)]),
+        (["conv"] * 2, lambda: [nn.Conv2d(3, 4, 1), nn.ReLU(), _normalized(4), nn.MaxPool2d(2)]),
+    ],
+)
+def test_scalings_are_taken_by_the_maps_around_them(
+    kinds: list[str], layers: Any, tmp_path: Path
+) -> None:
+    """In front of a convolution or behind an activation; a shift cannot pass zero padding."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        body = nn.Sequential(*layers(), nn.Flatten()).eval()
+        module = nn.Sequential(*body, nn.Linear(body(torch.zeros(1, 3, 6, 6)).shape[1], 2)).eval()
+        x = torch.randn(9, 3, 6, 6)
+    network = rn.load(module, example=(3, 6, 6))
+    assert network.structure is not None
+    assert [s.kind for s in network.structure.steps if s.kind == "conv"] == kinds
+    numbers = sum(t.numel() for t in (*module.parameters(), *module.buffers()))
+    assert network.parameters <= numbers
+    expected = module(x).detach().numpy()
+    np.testing.assert_allclose(network(x.numpy()), expected, atol=1e-5)
+    np.testing.assert_allclose(lower(network.structure, network)(x.numpy()), expected, atol=1e-5)
+    rn.save(network, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert (tmp_path / "model.onnx").stat().st_size < 4 * numbers + 2500
 
 
 def test_a_changed_network_has_no_structure() -> None:

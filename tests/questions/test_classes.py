@@ -9,7 +9,7 @@ import pytest
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.head import Head, Step
+from relunorm.network.head import Head, Step
 from relunorm.questions.classes import as_classes
 from relunorm.report.case import make_case
 from relunorm.report.sections.quality import compute
@@ -94,6 +94,51 @@ def test_numbers_that_are_no_labels_stay_numbers() -> None:
     for target in (OUTPUTS[:, 0], np.arange(60), WINNER + 0.5, OUTPUTS):
         assert as_classes(target, outputs=OUTPUTS) is None
     assert as_classes(WINNER, outputs=ONE) is None
+
+
+SIDE = (ONE[:, 0] > 0).astype(int)
+SIGMOID = Head((Step("sigmoid"),))
+
+
+@pytest.mark.parametrize(
+    ("pair", "head", "source", "names"),
+    [
+        ([0, 1], SIGMOID, "numbers", ("0", "1")),
+        ([-1, 1], SIGMOID, "numbers", ("-1", "1")),
+        ([1, 2], SIGMOID, "sorted", ("1", "2")),
+        ([20, 10], SIGMOID, "data", ("20", "10")),
+        ([False, True], Head(), "numbers", ("False", "True")),
+        ([0.0, 1.0], Head(), "numbers", ("0", "1")),
+        ([1, 2], Head(), "sorted", ("1", "2")),
+        ([-1, 1], Head((Step("tanh"),)), "numbers", ("-1", "1")),
+    ],
+)
+def test_two_numbers_are_the_sides_of_one_output(
+    pair: list[Any], head: Head, source: str, names: tuple[str, ...]
+) -> None:
+    codes, classes = found(np.array(pair)[SIDE], model=head, outputs=9 * ONE)
+    assert codes == SIDE.tolist()
+    assert (classes.source, classes.names) == (source, names)
+
+
+def test_two_numbers_that_one_output_comes_close_to_are_numbers() -> None:
+    assert as_classes(SIDE, model=Head(), outputs=SIDE[:, None] + 0.1 * ONE) is None
+    assert as_classes(SIDE + 0.5, model=SIGMOID, outputs=ONE) is None
+    assert as_classes(10 * SIDE, model=Head(), outputs=9 * ONE) is None
+
+
+@pytest.mark.parametrize("pair", [[0, 1], [-1, 1], [1, 2], [20, 10], [False, True]])
+@pytest.mark.parametrize("head", [Head(), SIGMOID])
+def test_certify_takes_any_two_numbers_for_the_sides(pair: list[Any], head: Head) -> None:
+    net = rn.Network.from_weights([[[1.0, 0.0, 0.0]]], [[-np.median(X[:, 0])]]).replace(head=head)
+    shown = rn.certify(net, X[:8], radius=1e-9, label=np.array(pair)[SIDE[:8]])
+    assert [row.label for row in shown.rows] == SIDE[:8].tolist()
+    assert shown.counts["robust"] == 8
+
+
+def test_the_target_of_a_regression_is_told_about_delta() -> None:
+    with pytest.raises(InvalidInputError, match=r"the first is 151\).*--delta"):
+        rn.certify(NET, X[:4], radius=0.1, label=[151.0, 75.0, 141.0, 3.5])
 
 
 def test_a_guess_is_not_called_exact() -> None:

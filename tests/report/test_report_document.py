@@ -337,7 +337,7 @@ def test_without_data_the_geometry_loads_nothing() -> None:
     code = (
         "import relunorm as rn\n"
         "from relunorm.report.case import make_case\n"
-        "from relunorm.report.section import SECTIONS, attempt\n"
+        "from relunorm.report.registry import SECTIONS, attempt\n"
         "case = make_case(rn.Network.from_weights([[[1.0]]]), None, None, None, name='')\n"
         "section = next(s for s in SECTIONS if s.name == 'geometry')\n"
         "print(attempt(section, case, 1.0)['why'])\n"

@@ -12,9 +12,10 @@ from sklearn import metrics
 
 import relunorm as rn
 from relunorm.clock import Clock
+from relunorm.network.head import Head, Step
 from relunorm.report import runner
 from relunorm.report.case import make_case
-from relunorm.report.sections import advice, quality, regions, robustness, sensitivity
+from relunorm.report.sections import advice, line, quality, regions, robustness, sensitivity
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 5))
@@ -62,6 +63,25 @@ def test_errors_of_a_regression_are_those_of_scikit_learn() -> None:
         assert row["largest"] == pytest.approx(metrics.max_error(truth, guess))
     worst = body["worst"]["rows"][0]
     assert abs(worst["predicted"] - worst["actual"]) == pytest.approx(np.abs(net(X) - y).max())
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "tanh", "exp"])
+def test_errors_are_those_of_what_the_model_returns(kind: Any) -> None:
+    """Not of the values before the head."""
+    net = random_network(5, 8, 1, seed=4).replace(head=Head((Step(kind),)))
+    y = net.predict(X)[:, 0] + 0.1 * RNG.normal(size=80)
+    body = quality.compute(case(net, y=y), 1.0)
+    rms = metrics.root_mean_squared_error(y, net.predict(X)[:, 0])
+    assert body["errors"]["rows"][0]["rms"] == pytest.approx(rms)
+    assert body["scatter"]["predicted"] == pytest.approx(net.predict(X)[:, 0])
+
+
+def test_a_classifier_of_one_output_is_counted_by_numbers_of_classes() -> None:
+    net = random_network(5, 8, 1, seed=4).replace(head=Head((Step("sigmoid"),)))
+    truth = np.where(RNG.random(80) < 0.2, 0, net(X)[:, 0] > 0)
+    body = quality.compute(case(net, y=truth), 1.0)
+    right = metrics.accuracy_score(truth, net.predict(X)[:, 0] > 0.5, normalize=False)
+    assert body["accuracy"] == {"kind": "exact", "right": right, "rows": 80}
 
 
 def test_rows_are_numbered_as_they_were_given_also_where_a_part_is_used() -> None:
@@ -140,6 +160,13 @@ def test_the_plane_goes_through_rows_that_are_named() -> None:
             origin + np.array(mark["at"]) @ np.stack([u, v]), X[row], atol=1e-9
         )
         assert mark["name"].startswith(str(LABELS[row]))
+
+
+def test_the_line_ends_in_the_rows_it_names() -> None:
+    body = line.compute(case(classes=list(NAMES)), 5.0)
+    rows = [int(part.partition(")")[0]) for part in body["words"].split("(row ")[1:]]
+    for end, row in zip(("start", "end"), rows, strict=True):
+        np.testing.assert_array_equal(body[end]["values"], X[row])
 
 
 def test_inputs_have_the_names_of_the_table() -> None:

@@ -56,10 +56,11 @@ def test_proofs_about_slopes_are_written_and_verified(command, tmp_path):
     assert "does not hold" in refused.stdout
 
 
-def test_no_proof_of_an_unfinished_search(tmp_path):
+def test_an_unfinished_search_proves_the_end_it_reached(tmp_path):
     path = str(tmp_path / "p.json")
-    command = ["maximize", "example:moons", "--domain", "box:-2,3", "--proof", path]
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--time-limit", "0"])
-    assert ended.value.code == 2
-    assert not (tmp_path / "p.json").exists()
+    command = ["maximize", "example:moons", "--domain", "box:-2,3", "--proof", path, "--json"]
+    made = run(*command, "--time-limit", "0")
+    assert made.exit_code == 3
+    checked = run("verify", path, "example:moons", "--json")
+    assert checked.exit_code == 0
+    assert json.loads(checked.stdout)["limit"] == json.loads(made.stdout)["upper"]

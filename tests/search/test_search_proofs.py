@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import Clock, Teller
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.front import decide_any
+from relunorm.extrema.maximize import decide_any
+from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, Tape
 
@@ -69,6 +72,95 @@ def test_a_maximum_has_a_proof_that_replays(kind, domain, tmp_path):
     assert not proof.verify(network(7)).holds
     strong = SearchProof(**{**vars(proof), "limit": found.lower - 1e-6})
     assert not strong.verify(net).holds
+
+
+def stopped(
+    net: Network, domain: rn.Domain, nodes: int, workers: int = 1, rows: int = 1
+) -> tuple[Search, SearchProof]:
+    """A search that ended with open parts, and the proof of its upper end."""
+    rng = np.random.default_rng(5)
+    groups = [(-rng.normal(size=(k, 2)), rng.normal(size=k)) for k in range(1, rows + 1)]
+    search = Search(net, domain, groups, proof=Tape(), workers=workers)
+    clock = Clock()
+    search.run(clock, Teller(None, clock), nodes)
+    assert not search.complete
+    proof = SearchProof(
+        net.digest, search.reach, tuple(groups), search.upper, False, search.unit_steps,
+        search.record(),
+    )  # fmt: skip
+    return search, proof
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+@pytest.mark.parametrize("nodes", [0, 6])
+def test_a_search_that_was_stopped_proves_its_upper_end(domain, nodes, tmp_path):
+    net = network(5, (3, 16, 16, 2))
+    search, proof = stopped(net, domain, nodes, rows=2)
+    upper = search.upper
+    assert search.heap
+    again = proof.verify(net)
+    assert again.holds, again
+    assert again.upper == upper  # the end that is reported, no more
+    proof.save(tmp_path / "p.json")
+    # what the search does next belongs to another proof
+    clock = Clock()
+    search.run(clock, Teller(None, clock), 30)
+    assert proof.verify(net).holds
+    assert SearchProof.load(tmp_path / "p.json").verify(net).holds
+    # the claim is the bound of some part, and nothing below it is shown
+    less = replace(proof, limit=np.nextafter(upper, -np.inf))
+    assert not less.verify(net).holds
+
+
+def test_a_part_with_a_larger_bound_than_the_whole_is_closed_above_it():
+    """Tuned anew, a part may come out above the one it was cut from: that one's bound counts."""
+    net = network(5, (3, 16, 16, 2))
+    search, proof = stopped(net, Box.cube(3), 0)
+    (root,) = search.heap
+    clock = Clock()
+    search.run(clock, Teller(None, clock), 6)
+    assert search.upper < root.bound
+    search.heap = [
+        replace(task, key=root.key, numbers=np.full_like(task.numbers, 1e9), origin=root)
+        for task in search.heap
+    ]
+    again = replace(proof, tape=search.record()).verify(net)
+    assert again.holds
+    assert again.upper == root.bound
+
+
+def test_open_parts_that_are_changed_are_refused():
+    net = network(5, (10, 16, 16, 2))
+    search, proof = stopped(net, Box.cube(10), 100)
+    tape = np.concatenate(list(proof.tape))
+    rng = np.random.default_rng(0)
+    parts = entries(tape)
+    leaves = [
+        (at, size)
+        for at, size in parts
+        if tape[at] == CLOSED and tape[at + 1] in [task.number for task in search.heap]
+    ]
+    cuts = [p for p in parts if tape[p[0]] == CUT]
+    assert len(leaves) > 2
+    for _ in range(200):
+        numbers, way = tape.copy(), rng.integers(5)
+        at, size = leaves[rng.integers(len(leaves))]
+        units = int(numbers[at + 3])
+        if way == 0:  # an open part is left out
+            numbers = np.delete(numbers, slice(at, at + size))
+        elif way == 1:  # its number is another one's
+            numbers[at + 1] += 1e6
+        elif way == 2:  # a slope of the wrong sign
+            numbers[at + 6 + units : at + 6 + 2 * units] = -0.5
+        elif way == 3:  # a goal that counts for nothing
+            numbers[at + size - 1] = 0.0
+        else:  # one of its halves is called empty
+            at, _ = cuts[rng.integers(len(cuts))]
+            side = 4 + int(numbers[at + 4] < 0 or rng.random() < 0.5)
+            if numbers[at + side] < 0:
+                continue
+            numbers[at + side] = -1.0
+        assert not changed(proof, numbers).verify(net).holds, (way, at)
 
 
 def decided() -> tuple[Network, rn.Domain, SearchProof]:
@@ -195,10 +287,9 @@ def test_documents_with_surprises_are_refused(tmp_path):
 
 def test_units_bounded_for_a_goal_are_part_of_the_proof():
     """A cut-off above the claim, or goals that are no group's, are refused."""
-    net, box = network(3, (10, 16, 16, 1)), Box.cube(10)
-    found = rn.maximize(net, box, [1.0], time_limit=60)
-    assert found.exact
-    proof = found.certificate
+    net = network(0, (10, 16, 16, 2))
+    _, proof = stopped(net, Box.cube(10), 400)
+    assert proof.verify(net).holds
     tape = np.concatenate(list(proof.tape))
     tightened = [at for at, _ in entries(tape) if tape[at] == TIGHTENED]
     assert tightened

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from strategies import networks
 
 from relunorm import Ball, Box, Network, Polytope
+from relunorm.arithmetic.floats import grain
 from relunorm.bounds.linear import Slopes, linear_upper
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.floats import grain
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
 from relunorm.stability.proof import FractionProof, SearchedProof

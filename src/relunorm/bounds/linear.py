@@ -27,9 +27,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.floats import SMALLEST, rounded_up, slack
 from relunorm.matrix import Matrix, Vector
 
 Array = NDArray[np.float64]

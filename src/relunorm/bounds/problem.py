@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import grain
 from relunorm.domain.reach import Reach
-from relunorm.floats import grain
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
 

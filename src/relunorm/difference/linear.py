@@ -11,7 +11,7 @@ large. What is left is affine in the input. (Bounding the difference instead of 
 Paulsen, Wang and Wang, ReluDiff, ICSE 2020; backward bounds: Zhang et al., CROWN, NeurIPS 2018.)
 
 Sound in real arithmetic: sizes are summed beside every value, and results are widened by what their
-roundings can amount to (`relunorm.floats`).
+roundings can amount to (`relunorm.arithmetic.floats`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import rounded_up, slack
 from relunorm.bounds.linear import chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Kink
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.pair import Pair, PairedMap
-from relunorm.floats import rounded_up, slack
 
 Array = NDArray[np.float64]
 

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import at_most
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
 from relunorm.embedded.arithmetic.integers import IntegerProgram
+from relunorm.embedded.attack import difference_at
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.c.tables import read_tables
 from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
@@ -41,10 +43,8 @@ from relunorm.embedded.programs import (
     tables,
 )
 from relunorm.embedded.proof.cutting import replay_cuts
-from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import seal as seal
 from relunorm.forms.certificate.document import (
     Check,

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.pieces.polygon import output_bounds
 from relunorm.embedded.proof.cutting import Bounds, bound_part
 from relunorm.embedded.proof.difference import Change
 from relunorm.errors import InvalidInputError
-from relunorm.floats import at_least, at_most
 from relunorm.forms.certificate.certificate import slackened
-from relunorm.head import Head
 from relunorm.network import Affine, Network
+from relunorm.network.head import Head
 
 #: Differences of two outputs are bounded one by one while there are at most this many outputs.
 PAIRS_UP_TO = 16

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import __version__
+from relunorm.arithmetic.floats import at_most
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict
@@ -23,6 +24,7 @@ from relunorm.embedded.arithmetic.terms import (
     Integers,
     without_empty_terms,
 )
+from relunorm.embedded.attack import Found, around, difference_at, largest_difference, thresholds
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
 from relunorm.embedded.claims import claims, rows_of
@@ -36,11 +38,9 @@ from relunorm.embedded.programs import (
     tables,
 )
 from relunorm.embedded.proof.cutting import Bounds, cut
-from relunorm.embedded.proof.walk import grid_box
-from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
+from relunorm.embedded.proof.layerwise import grid_box
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
-from relunorm.floats import at_most
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.network import Network
 

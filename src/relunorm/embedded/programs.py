@@ -17,7 +17,7 @@ from relunorm.embedded.c.tables import network_from, structure_of
 from relunorm.embedded.pieces.line import Piecewise, pieces_from
 from relunorm.embedded.pieces.tree import tree_from
 from relunorm.embedded.proof.difference import Change
-from relunorm.embedded.proof.walk import grid_box, walk_through
+from relunorm.embedded.proof.layerwise import grid_box, walk_through
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 

@@ -23,8 +23,8 @@ from relunorm.embedded.arithmetic.terms import geometry_of, stored_numbers, with
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.certificate.verification import verify
-from relunorm.head import Head
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.network.head import Head
 from relunorm.stability.result import Stability
 
 

@@ -11,16 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm import rounding
+from relunorm.arithmetic import rounding
 from relunorm.bounds.layers import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network, substitute
-
-#: Rounding beyond this is looked at again in rational arithmetic, in networks of so many weights.
-LARGE_ERROR, RATIONAL_WEIGHTS = 1e-9, 10_000
 
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
 FOLD_UNITS = 4000
@@ -30,7 +27,7 @@ FOLD_UNITS = 4000
 class Local:
     """A network equal to the given one on the domain, over the domain's free coordinates.
 
-    Equal up to rounding, which `value_error` and `jacobian_error` bound.
+    Equal up to rounding; `jacobian_error` bounds that of slopes.
 
     Args:
         network: units that never change sign on the domain are folded into the affine maps.
@@ -58,18 +55,6 @@ class Local:
         """Bounds on the units of ``network``."""
         pairs = zip(self.bounds, self.kept, strict=True)
         return [(low[some], high[some]) for (low, high), some in pairs if len(some)]
-
-    @cached_property
-    def value_error(self) -> Vector:
-        """How far the outputs of ``network`` can be from those of the original, on the domain."""
-        if self._is_original or self.domain is None:
-            return np.zeros(self.network.output_size)
-        own, everything = self._magnitudes
-        sizes = self._sizes(own, everything, True)
-        error = self._original_sensitivity(False).total(sizes)
-        if error.max() > LARGE_ERROR and self._is_small:
-            error = np.minimum(error, self._original_sensitivity(True).total(sizes))
-        return error
 
     @cached_property
     def unit_sizes(self) -> list[Vector]:
@@ -107,27 +92,8 @@ class Local:
         everything = np.zeros((self.original.input_size, own[0].shape[1]))
         everything[self.free] = own[0]
         sizes = self._sizes(own, everything, False)
-        return self._original_sensitivity(False).total(sizes, constant=False)
-
-    @cached_property
-    def search_error(self) -> Vector:
-        """How far bounds on outputs of ``network`` can be off that are computed in float64.
-
-        By linear bounds of its units, or by affine forms of the cells of the domain.
-        """
-        assert self.domain is not None
-        box = self.domain.bounding_box
-        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
-        own = rounding.magnitudes(self.network, self.own_bounds, inputs)
-        rates = rounding.gradients(self.network, self.own_bounds)
-        sizes = rounding.form_sizes(own, rates, box.halfwidth)
-        error = self.sensitivity.total_with_signs(sizes)
-        if error.max() > LARGE_ERROR and self._is_small:
-            rates = rounding.gradients(self.network, self.own_bounds, exact=True)
-            sizes = rounding.form_sizes(own, rates, box.halfwidth)
-            sharp = rounding.sensitivity(self.network, self.own_bounds, exact=True)
-            error = np.minimum(error, sharp.total_with_signs(sizes))
-        return error
+        original = rounding.sensitivity(self.original, self.original_bounds)
+        return original.total(sizes, constant=False)
 
     @cached_property
     def jacobian_search_error(self) -> NDArray[np.float64]:
@@ -158,11 +124,6 @@ class Local:
         return everything and all_free and all(layer.has_units for layer in self.original.layers)
 
     @property
-    def _is_small(self) -> bool:
-        maps = self.original.maps
-        return sum(mx.nnz(m) for a in maps for m in a.terms.values()) <= RATIONAL_WEIGHTS
-
-    @property
     def original_bounds(self) -> list[tuple[Vector, Vector]]:
         """Bounds on every layer of the original network, zeros for its linear stages."""
         own = iter(self.bounds)
@@ -170,9 +131,6 @@ class Local:
             next(own) if layer.has_units else (np.zeros(layer.width), np.zeros(layer.width))
             for layer in self.original.layers
         ]
-
-    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
-        return rounding.sensitivity(self.original, self.original_bounds, exact=exact)
 
     def _sizes(self, own: Sequence[Any], inputs: Any, constant: bool) -> list[Any]:
         """What the expressions for the original's values add up, given the sizes of our values."""
@@ -208,11 +166,12 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
         return Local(network, None, everything, zero, original, bounds, same, kept)
     domain.check_dimension(network.input_size)
     fixed = np.array(domain.center)
-    if isinstance(domain, Box) and not (domain.lo < domain.hi).all():
-        free = np.flatnonzero(domain.lo < domain.hi)
+    box = domain.as_box
+    if box is not None and not (box.lo < box.hi).all():
+        free = np.flatnonzero(box.lo < box.hi)
         if len(free):
             network = fix_inputs(network, free, fixed)
-            domain = Box(domain.lo[free], domain.hi[free])
+            domain = Box(box.lo[free], box.hi[free])
             everything = free
     with np.errstate(over="ignore", invalid="ignore"):
         bounds, _ = layer_bounds(network, reach_of(domain), clock, solve=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from relunorm.head import of_words
+from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
-from relunorm.shown import Shown
+from relunorm.network.head import of_words
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -37,7 +37,8 @@ class Maximum(Shown):
         seconds: wall time.
         complete: False when a time limit or an interrupt ended the search, or where nothing could
             be searched and the interval is a bound alone.
-        certificate: a proof of ``upper`` that replays; None if the search is not complete.
+        certificate: a proof of ``upper`` that replays, also of a search that was stopped; None
+            where ``upper`` is infinite.
         resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
@@ -61,14 +62,7 @@ class Maximum(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.maximum/1",
-            "lower": _number(self.lower),
-            "upper": _number(self.upper),
-            "point": [_number(x) for x in self.point],
-            "exact": self.exact,
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "complete": self.complete,
-            "of": self.of,
+            **entries(self, "lower upper point exact nodes seconds complete of"),
             "value": None if self.value is None else str(self.value),
         }
 
@@ -118,12 +112,7 @@ class Decision(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.decision/1",
-            "verdict": self.verdict,
-            "point": self.point.tolist(),
-            "margin": [_number(m) for m in self.margin],
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "verdict point margin nodes seconds of"),
         }
 
     def __repr__(self) -> str:

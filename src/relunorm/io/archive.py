@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import ModelFileError, RelunormError
-from relunorm.head import NO_HEAD, Head
 from relunorm.io.graph.lower import CannotLower
 from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.columns import columns_from
+from relunorm.network.head import NO_HEAD, Head
 from relunorm.network.structure import Geometry, Step, Structure
 
 SCHEMA = "relunorm.archive/1"

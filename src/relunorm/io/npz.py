@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
-from relunorm.head import NO_HEAD
 from relunorm.io.archive import coarsest, decode, encode
 from relunorm.matrix import narrowed
 from relunorm.network import RELU, Network
+from relunorm.network.head import NO_HEAD
 
 HEADER = "relunorm"
 

@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
-from relunorm.head import NO_HEAD, Head, Step
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering
 from relunorm.io.sklearn_transforms import transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 from relunorm.network.columns import Column
+from relunorm.network.head import NO_HEAD, Head, Step
 
 SUPPORTED = (
     "MLPRegressor and MLPClassifier with activation 'relu' or 'identity', linear models, and "

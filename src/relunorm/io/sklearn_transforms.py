@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
-from relunorm.head import Head, Step
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.matrix import scale_rows
 from relunorm.network import Network
+from relunorm.network.head import Head, Step
 from relunorm.network.layer import Affine
 
 Array = NDArray[np.float64]

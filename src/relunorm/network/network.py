@@ -19,11 +19,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.head import NO_HEAD, Head
 from relunorm.matrix import Matrix, Vector
 from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
+from relunorm.network.head import NO_HEAD, Head
 from relunorm.network.layer import (
     RELU,
     Activation,
@@ -34,7 +35,6 @@ from relunorm.network.layer import (
     whole,
 )
 from relunorm.network.structure import Structure
-from relunorm.shown import Shown
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).
@@ -445,12 +445,7 @@ class Network(Shown):
         output = {"name": "output", "shape": list(self.output_shape), "activation": "none"}
         return {
             "schema": "relunorm.network/1",
-            "origin": self.origin,
-            "input_shape": list(self.input_shape),
-            "units": self.units,
-            "channels": self.channels,
-            "parameters": self.parameters,
-            "digest": self.digest,
+            **entries(self, "origin input_shape units channels parameters digest"),
             "layers": layers,
             "output": {**output, **describe(self.output)},
             "head": self.head.to_dict(),

@@ -21,7 +21,7 @@ from relunorm.network.layer import Activation
 
 StepKind = Literal[
     "input", "conv", "linear", "activation", "clip", "max_pool", "average_pool", "reshape",
-    "permute", "add",
+    "permute", "add", "scale",
 ]  # fmt: skip
 
 
@@ -108,6 +108,8 @@ class Recorder:
 
     Axis permutations are moved behind what acts entry by entry, so that those around a convolution
     in channels-last format cancel, and factors and shifts per channel go into the map before them.
+    Where there is none, as behind an activation or at the input, they are held in a step ``scale``
+    for the next map to take; what else reads them gets a convolution of one tap a channel.
     """
 
     def __init__(self, shape: Sequence[int]):
@@ -116,6 +118,7 @@ class Recorder:
 
     def finish(self, output: int | None) -> Structure | None:
         """The steps the output needs; None where it has no step."""
+        output = self._settled(output)
         if output is None:
             return None
         needed = {0, output}
@@ -139,7 +142,47 @@ class Recorder:
             return None
         if details.get("bias") is None:
             details["bias"] = np.zeros(len(details["weight"]))
+        if self.steps[x].kind == "scale":
+            x = self._taken(x, details)
+        if x is None:
+            return None
         return self._put(Step(kind, (x,), tuple(shape), **details))
+
+    def _taken(self, x: int, details: dict[str, Any]) -> int | None:
+        """What a map reads once it has taken the factors and shifts before it into itself."""
+        inner, *arrays = self._held(x)
+        weight, geometry = details["weight"], details.get("geometry")
+        if geometry is not None:
+            found = _planes(arrays)
+            if found is None or (found[1].any() and any(map(any, geometry.pads))):
+                return self._settled(x)  # a shift cannot go where zeros are padded
+            group = np.arange(len(weight)) // (len(weight) // details["groups"])
+            read = group[:, None] * weight.shape[1] + np.arange(weight.shape[1])
+            arrays = [a[read].reshape(*read.shape, *(1,) * (weight.ndim - 2)) for a in found]
+        factors, shifts = arrays
+        # in the order in which sparse and dense matrices sum, so that no bit differs from theirs
+        added = weight @ shifts if geometry is None else _sums(weight * shifts)
+        details |= {"weight": weight * factors, "bias": details["bias"] + added}
+        return inner
+
+    def _settled(self, x: int | None) -> int | None:
+        """x, or where it is a ``scale`` a convolution of one tap a channel that does the same."""
+        if x is None or self.steps[x].kind != "scale":
+            return x
+        inner, *arrays = self._held(x)
+        axes, found = tuple(range(arrays[0].ndim)), _planes(arrays)
+        if found is None and self.steps[inner].kind == "permute":
+            axes, inner = self.steps[inner].axes, self.steps[inner].inputs[0]
+            arrays = [a.transpose(np.argsort(axes)) for a in arrays]
+            found = _planes(arrays)
+        if found is None or len(axes) < 2:
+            return None
+        ones = (1,) * (len(axes) - 1)
+        geometry = Geometry(ones, ones, ((0, 0),) * len(ones), ones)
+        kernel, count = found[0].reshape(-1, 1, *ones), len(found[0])
+        step = Step("conv", (inner,), arrays[0].shape, weight=kernel, bias=found[1],
+                    geometry=geometry, groups=count)  # fmt: skip
+        return self.permute(self._put(step), axes)
 
     def pool(
         self,
@@ -152,6 +195,7 @@ class Recorder:
         count_padding: bool = False,
     ) -> int | None:
         """A pooling whose windows slide."""
+        x = self._settled(x)
         if x is None or geometry is None:
             return None
         if geometry.ceil and _count(self.steps[x].shape[1:], geometry) == tuple(shape[1:]):
@@ -161,6 +205,7 @@ class Recorder:
 
     def act(self, x: int | None, activation: Activation, name: str, layer: int) -> int | None:
         """An activation, entry by entry."""
+        x = self._settled(x)
         if x is None or activation.kind not in ("relu", "leaky"):
             return None
 
@@ -173,6 +218,7 @@ class Recorder:
 
     def clip(self, x: int | None, low: float | None, high: float | None, name: str) -> int | None:
         """Cut off at both ends."""
+        x = self._settled(x)
         if x is None:
             return None
         return self._inside(x, lambda i, shape: Step("clip", (i,), shape, name, ends=(low, high)))
@@ -183,6 +229,11 @@ class Recorder:
             return None
         if self.steps[x].shape == tuple(shape):
             return x
+        if self.steps[x].kind == "scale":
+            inner, weight, bias = self._held(x)
+            return self._scaled(
+                self.reshape(inner, shape), weight.reshape(shape), bias.reshape(shape)
+            )
         if self.steps[x].kind == "reshape":
             x = self.steps[x].inputs[0]
             return self.reshape(x, shape)
@@ -193,6 +244,11 @@ class Recorder:
         if x is None:
             return None
         step = self.steps[x]
+        if step.kind == "scale":
+            inner, weight, bias = self._held(x)
+            return self._scaled(
+                self.permute(inner, axes), weight.transpose(axes), bias.transpose(axes)
+            )
         if step.kind == "permute":
             x, axes = step.inputs[0], tuple(step.axes[a] for a in axes)
         if axes == tuple(range(len(axes))):
@@ -202,6 +258,7 @@ class Recorder:
 
     def add(self, x: int | None, y: int | None) -> int | None:
         """Entry by entry."""
+        x, y = self._settled(x), self._settled(y)
         if x is None or y is None:
             return None
         a, b = self.steps[x], self.steps[y]
@@ -213,45 +270,46 @@ class Recorder:
         return self._put(Step("add", (x, y), a.shape))
 
     def scale(self, x: int | None, factors: NDArray[np.float64]) -> int | None:
-        """Factors in the shape of x, taken into the convolution or dense map before them."""
-        found = self._per_channel(x, factors)
-        if found is None:
-            return None
-        number, values, axes = found
-        step = self.steps[number]
-        if step.weight is None or step.bias is None:
-            return None
-        weight = step.weight * values.reshape(-1, *(1,) * (step.weight.ndim - 1))
-        return self.permute(self._put(replace(step, weight=weight, bias=step.bias * values)), axes)
+        """Factors in the shape of x, taken into a convolution or dense map if it is before them."""
+        return self._entrywise(x, factors, None)
 
     def shift(self, x: int | None, constant: NDArray[np.float64]) -> int | None:
         """The same for a shift."""
-        found = self._per_channel(x, constant)
-        if found is None:
-            return None
-        number, values, axes = found
-        step = self.steps[number]
-        if step.bias is None:
-            return None
-        return self.permute(self._put(replace(step, bias=step.bias + values)), axes)
+        return self._entrywise(x, None, constant)
 
-    def _per_channel(
-        self, x: int | None, values: NDArray[np.float64]
-    ) -> tuple[int, NDArray[np.float64], tuple[int, ...]] | None:
-        """A map's number, one value per channel of it, and how its axes are permuted later."""
+    def _entrywise(
+        self, x: int | None, factors: NDArray[np.float64] | None, shifts: Any
+    ) -> int | None:
         if x is None:
             return None
         step, axes = self.steps[x], tuple(range(len(self.steps[x].shape)))
-        values = values.reshape(step.shape)
+        a = np.ones(step.shape) if factors is None else factors.reshape(step.shape)
+        b = np.zeros(step.shape) if shifts is None else shifts.reshape(step.shape)
+        number = x
         if step.kind == "permute":
-            axes, x = step.axes, step.inputs[0]
-            values = values.transpose(np.argsort(axes))
-        if self.steps[x].kind not in ("conv", "linear"):
+            axes, number = step.axes, step.inputs[0]
+        found = _planes([v.transpose(np.argsort(axes)) for v in (a, b)])
+        before = self.steps[number]
+        if found is None or before.weight is None or before.bias is None or before.kind == "scale":
+            inner, weight, bias = self._held(x)
+            return self._scaled(inner, weight * a, bias * a + b)
+        rows = found[0].reshape(-1, *(1,) * (before.weight.ndim - 1))
+        changed = {"weight": before.weight * rows, "bias": before.bias * found[0] + found[1]}
+        return self.permute(self._put(replace(before, **changed)), axes)
+
+    def _held(self, x: int) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+        """The step behind x and the factors and shifts of its entries that were not taken yet."""
+        step = self.steps[x]
+        if step.kind == "scale" and step.weight is not None and step.bias is not None:
+            return step.inputs[0], step.weight, step.bias
+        return x, np.ones(step.shape), np.zeros(step.shape)
+
+    def _scaled(
+        self, x: int | None, weight: NDArray[np.float64], bias: NDArray[np.float64]
+    ) -> int | None:
+        if x is None:
             return None
-        planes = values.reshape(values.shape[0], -1)
-        if not (planes == planes[:, :1]).all():
-            return None
-        return x, planes[:, 0].copy(), axes
+        return self._put(Step("scale", (x,), weight.shape, weight=weight.copy(), bias=bias.copy()))
 
     def _inside(self, x: int, make: Any) -> int | None:
         """A step that acts entry by entry, put before a permutation of the axes."""
@@ -264,6 +322,18 @@ class Recorder:
     def _put(self, step: Step) -> int:
         self.steps.append(step)
         return len(self.steps) - 1
+
+
+def _planes(arrays: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]] | None:
+    """One number for each entry of the first axis, where nothing else matters."""
+    flat = [a.reshape(len(a), -1) for a in arrays if a.ndim]
+    if not flat or not all((plane == plane[:, :1]).all() for plane in flat):
+        return None
+    return [plane[:, 0].copy() for plane in flat]
+
+
+def _sums(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.cumsum(products.reshape(len(products), -1), axis=1)[:, -1]
 
 
 def _count(spatial: Sequence[int], geometry: Geometry) -> tuple[int, ...]:

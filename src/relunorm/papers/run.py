@@ -37,7 +37,8 @@ FAILED = "failed"
 STORE = "runs.sqlite"
 
 #: Modules that local workers share, and what tells libraries to use one thread.
-SHARED = ["torch", "matplotlib.backends.backend_svg", "sklearn.datasets", "scipy.stats"]
+SHARED = ["torch._dynamo", "matplotlib.pyplot", "matplotlib.backends.backend_svg", "contourpy"]
+SHARED += ["sklearn.datasets", "scipy.stats", "relunorm.regions", "relunorm.train"]
 SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.front import checked, decide_any
-from relunorm.interrupts import Interrupts
+from relunorm.extrema.maximize import checked, decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.questions.classes import Classes, as_classes
+from relunorm.questions.classes import Classes, label_numbers
 from relunorm.questions.neighbourhood import (
     Group,
     attack_all,
@@ -229,7 +228,7 @@ class _Job:
             return own.astype(np.float64)
         told = np.atleast_1d(np.asarray(label))
         if self.delta is None:
-            label = self._numbers(label)
+            label, self.classes = label_numbers(label, self.network.head, self.outputs)
         given = np.atleast_1d(np.asarray(label, dtype=np.float64))
         if self.delta is not None:
             if given.size != n * count:
@@ -254,33 +253,6 @@ class _Job:
             reason = f"row {row}: label {shown}, but the model has classes {named}"
             self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
         return np.where(np.isin(given, np.arange(classes)), given, 0.0)
-
-    def _numbers(self, label: Any) -> Any:
-        """Labels as the numbers of outputs, where they are not that already."""
-        rows = np.atleast_1d(np.asarray(label))
-        known, count = self.network.head.classes, max(self.outputs.shape[1], 2)
-        plain = rows.ndim == 1 and rows.dtype.kind in "fiub"
-        if plain and known and not isinstance(known[0], str):
-            strange = ~np.isin(rows, known)  # told row by row, not as one error for all
-            number = {value: k for k, value in enumerate(known)}
-            self.classes = Classes(tuple(map(str, known)), (), "model")
-            return [np.nan if s else number[v] for s, v in zip(strange, rows.tolist(), strict=True)]
-        if plain and self.outputs.shape[1] == 1 and (rows == -1).any():
-            # the sign itself; what is neither stays out of range
-            return np.where(np.abs(rows) == 1, rows > 0, np.nan)
-        from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
-        if plain and not from_one and np.isin(rows, np.arange(count)).any():
-            return rows
-        found = as_classes(rows, None, self.network.head, self.outputs, others=True)
-        if found is None:
-            return rows
-        codes, self.classes = found
-        if len(self.classes.names) != count:
-            raise InvalidInputError(
-                f"the labels are {len(self.classes.names)} different ones, but the model decides "
-                f"between {count} classes and does not name them; give labels as numbers of outputs"
-            )
-        return codes
 
     def _goals(self, row: int, *, surely: bool) -> list[Group]:
         label = None if self.delta is not None else int(self.labels[row])
@@ -488,9 +460,10 @@ def _scale(scale: ArrayLike, inputs: int, norm: float) -> Vector:
 
 
 def _valid(valid: Domain | None) -> Box | None:
-    if valid is not None and not isinstance(valid, Box):
+    box = None if valid is None else valid.as_box
+    if valid is not None and box is None:
         raise InvalidDomainError(f"valid is {valid!r}, expected a box")
-    return valid
+    return box
 
 
 def _real(value: Any) -> bool:

@@ -8,6 +8,7 @@ called one.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.errors import InvalidInputError
+from relunorm.network.head import Head
 
 #: Classes that are listed by name, at most.
 MAX_LISTED = 200
@@ -73,13 +75,17 @@ def as_classes(
     outputs: NDArray[np.float64] | None = None,
     *,
     others: bool = False,
+    surely: bool = False,
 ) -> tuple[NDArray[np.float64], Classes] | None:
     """The class number of every row and the classes; None for a target of plain numbers.
 
     A target is one of classes if it holds text, if it is one-hot, if it holds as many whole numbers
-    as there are outputs, or if the classes are known: ``given``, or those of the ``model``. Text is
-    compared with text and numbers with numbers; where one side is text and the other is not, the
-    text is read as numbers (true and false as 1 and 0).
+    as there are outputs, or if the classes are known: ``given``, or those of the ``model``. For a
+    model of one output it is so if it holds true and false, or two numbers that its last step
+    decides between (0 and 1 after a sigmoid); without such a step if they are 0 and 1, -1 and 1 or
+    1 and 2 and the output is further from them than their mean is, as logits are. Text is compared
+    with text and numbers with numbers; where one side is text and the other is not, the text is
+    read as numbers (true and false as 1 and 0).
 
     Args:
         target: one label for each row, or one-hot rows.
@@ -87,6 +93,7 @@ def as_classes(
         model: what may know its classes: an estimator with ``classes_``, or a network's head.
         outputs: what the network computes on the rows (or on the first of them), (n, outputs).
         others: whether a label that is none of the known classes is NaN, instead of an error.
+        surely: whether two different numbers are classes of one output, whatever they are.
 
     >>> codes, classes = as_classes(["b", "a", "b"])
     >>> codes.tolist(), classes.names, classes.counts
@@ -106,7 +113,9 @@ def as_classes(
         return _from_columns(rows, known, "given" if given is not None else "model")
     if rows.ndim == 2 and rows.shape[1] == 1:
         rows = rows[:, 0]
-    numbered = known is None and _numbered(rows, count)
+    numbered = known is None and (
+        _numbered(rows, count) if count != 1 else _two_sided(rows, model, outputs[:, 0], surely)  # type: ignore[index]
+    )
     if rows.ndim != 1 or not (known is not None or numbered or _holds_text(rows)):
         return None
     others = others and known is not None
@@ -116,8 +125,8 @@ def as_classes(
         order, source = _order(known), "model" if given is None else "given"
         if given is None and isinstance(order[0], str) and _are_numbers(labels, order, count):
             labels, source = [order[int(label)] for label in labels], "numbers"
-    elif numbered and set(labels) <= set(range(count)):
-        order, source = list(range(count)), "numbers"
+    elif numbered and (usual := _usual(labels, count)):
+        order, source = usual, "numbers"
     else:
         order, source = sorted(set(labels)), "sorted"
         if outputs is not None:
@@ -172,6 +181,70 @@ def _numbered(rows: NDArray[Any], count: int) -> bool:
     if not np.isfinite(values).all() or (values != np.round(values)).any():
         return False
     return len(values) == count or bool(values[0] >= 0 and values[-1] < count)
+
+
+def _usual(labels: list[Any], count: int) -> list[Any]:
+    """The numbers by which outputs, or the two sides of one output, are commonly called."""
+    pairs = [[False, True]] if isinstance(labels[0], bool) else [[0, 1], [-1, 1]]
+    orders = pairs if count == 1 else [list(range(count))]
+    return next((order for order in orders if set(labels) <= set(order)), [])
+
+
+def _two_sided(rows: NDArray[Any], model: Any, value: NDArray[np.float64], surely: bool) -> bool:
+    """Whether labels are the two sides of one output."""
+    if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "fiub":
+        return False
+    values = np.unique(rows).tolist()
+    if rows.dtype.kind == "b" or len(values) > 2 or not all(map(_whole, values)):
+        return rows.dtype.kind == "b"
+    last = {step.kind for step in model.steps} if isinstance(model, Head) else set()
+    if surely or last & {"sigmoid", "log_sigmoid", "greater", "round"}:
+        return len(values) == 2 or bool(_usual(values, 1))
+    if last:
+        return last == {"tanh"} and set(values) <= {-1, 1}
+    truth = rows[: len(value)].astype(np.float64)
+    far = np.mean((value - truth) ** 2) > truth.var()
+    return values in ([0, 1], [-1, 1], [1, 2]) and bool(far)
+
+
+def _whole(value: float) -> bool:
+    return math.isfinite(value) and value == round(value)
+
+
+def label_numbers(
+    label: ArrayLike, head: Head, outputs: NDArray[np.float64]
+) -> tuple[NDArray[Any], Classes | None]:
+    """Labels as the numbers of the classes a model decides between, and how they were found.
+
+    What is none of them is kept, or NaN; it is an error if that is so of every label.
+    """
+    rows = np.atleast_1d(np.asarray(label))
+    known, count = head.classes, max(outputs.shape[1], 2)
+    plain = rows.ndim == 1 and rows.dtype.kind in "fiub"
+    if plain and known and not isinstance(known[0], str):
+        number = {value: k for k, value in enumerate(known)}
+        codes = np.array([number.get(value, np.nan) for value in rows.tolist()])
+        return codes, Classes(tuple(map(str, known)), (), "model")
+    if plain and outputs.shape[1] == 1 and (rows == -1).any():
+        # the sign itself; what is neither stays out of range
+        return np.where(np.abs(rows) == 1, rows > 0, np.nan), None
+    from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
+    if plain and not from_one and (not len(rows) or np.isin(rows, np.arange(count)).any()):
+        return rows, None
+    found = as_classes(rows, None, head, outputs, others=True, surely=True)
+    if found is None:
+        if plain:
+            raise InvalidInputError(
+                f"no label is one of the classes 0 to {count - 1} (the first is {rows[0]:g}); for "
+                "a regression say how far outputs may move: delta (--delta)"
+            )
+        return rows, None
+    if len(found[1].names) != count:
+        raise InvalidInputError(
+            f"the labels are {len(found[1].names)} different ones, but the model decides "
+            f"between {count} classes and does not name them; give labels as numbers of outputs"
+        )
+    return found
 
 
 def _asked(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box, Domain
+from relunorm.display.shown import Shown, entries
+from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.head import of_words
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
 from relunorm.lipschitz.search.climb import Climb
@@ -22,8 +22,8 @@ from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.network.head import of_words
 from relunorm.search.tape import Tape
-from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,17 +151,9 @@ class Sensitivity(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.sensitivity/1",
-            "names": list(self.names),
-            "lower": _numbers(self.lower),
-            "upper": _numbers(self.upper),
-            "least": _numbers(self.least),
-            "most": _numbers(self.most),
-            "exact": self.exact.tolist(),
-            "direction": self.direction.tolist(),
+            **entries(self, "names lower upper least most exact direction"),
             "steepest": self.steepest(),
-            "complete": self.complete,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "complete seconds of"),
         }
 
     def __repr__(self) -> str:
@@ -375,7 +367,7 @@ class _Search:
 
     def _offer_one(self, x: Vector) -> bool:
         """Offer a point if it lies in the domain."""
-        x = np.clip(x, self.place.lo, self.place.hi) if isinstance(self.place, Box) else x
+        x = self.place.project(x) if self.place.as_box is not None else x
         inside = bool(self.place.contains(x)[0])
         if inside:
             self.offer(x[None])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite
@@ -45,10 +46,7 @@ class Plane:
         """JSON-safe."""
         return {
             **{name: printed(getattr(self, name)) for name in ("origin", "u", "v")},
-            "window": [finite(x) for x in self.window],
-            "words": self.words,
-            "labels": list(self.labels),
-            "names": list(self.names),
+            **entries(self, "window words labels names"),
             "marks": self._marks(),
         }
 
@@ -112,8 +110,13 @@ def main_direction(case: Case) -> tuple[Array, Array, str]:
         words = f"through the domain's centre along {case.names[0]}"
     else:
         plane = choose_plane(case)
+        if plane.marked is not None and ((box.lo <= plane.marked) & (plane.marked <= box.hi)).all():
+            return plane.marked[0], plane.marked[1], plane.labels[0]
         centre, direction = np.clip(plane.middle, box.lo, box.hi), plane.u
-        words = plane.labels[0] if plane.marks else f"along the {plane.labels[0]} of the slice"
+        along = plane.labels[0]
+        words = f"along {along}" if along in case.names else f"along the {along}"
+        if plane.marks:
+            words = f"through the middle of the slice, in the direction {along}"
     low, high = _reach(box.lo, box.hi, centre, direction)
     if not low < high:
         raise InvalidInputError(f"the domain {case.domain!r} has no length {words}")

@@ -16,10 +16,9 @@ import queue
 from contextlib import suppress
 from typing import Any, Protocol
 
-from relunorm.clock import INTERRUPTED, Clock, Listener, Teller
-from relunorm.interrupts import Interrupts
+from relunorm.clock import INTERRUPTED, Clock, Interrupts, Listener, Teller
 from relunorm.report.case import Case
-from relunorm.report.section import NO_TIME, SECTIONS, Section, attempt, entry, warm_up
+from relunorm.report.registry import NO_TIME, SECTIONS, Section, attempt, entry, warm_up
 from relunorm.report.worker import Worker
 
 #: Above so many parameters or inputs sections run in a process of their own, ...

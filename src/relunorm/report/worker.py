@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from relunorm.report.case import Case
-from relunorm.report.section import SECTIONS, attempt, warm_up
+from relunorm.report.registry import SECTIONS, attempt, warm_up
 
 
 class Worker:

@@ -12,35 +12,16 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form, fits, triangular
 from relunorm.bounds.node import (
-    ALPHA,
-    BOUND,
-    CONST,
-    ERR,
-    FOLDED_ERROR,
-    HI,
-    HIGH,
-    LO,
-    LOW,
-    MAG,
-    NAMES,
-    ON_INPUT,
-    ROWS,
-    TAU,
-    UNITS,
-    child,
     node_size,
-    parts,
-    place_child,
-    tune,
 )
-from relunorm.bounds.programme import MOST_INPUTS, MOST_VARIABLES
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
@@ -50,22 +31,23 @@ from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.cuts import MOST_REFRESH
 from relunorm.search.folding import Folded, Start, bound_goals, fold
-from relunorm.search.tape import Tape
+from relunorm.search.root import (
+    FEW_INPUTS,
+    ROOT_SPEED,
+    ROOT_STEPS,
+    STEPS,
+    first_node,
+    goal_steps,
+    tuning_steps,
+    whole_node,
+)
+from relunorm.search.space import Space, Task, closing
+from relunorm.search.tape import Ended, Tape
 
 Array = NDArray[np.float64]
 
-#: With at most FEW_INPUTS inputs coordinates are cut while more units than this are open.
-OPEN_UNITS, FEW_INPUTS = 28, 6
-
-#: Steps of descent at a node, for a goal at the root, and for the units of the root.
-STEPS, ROOT_STEPS = 20, 60
-
-#: Multiplications the tuning of the root's units may take. With few inputs boxes get smaller and
-#: units are bounded anew; with many they keep what the root found.
-ROOT_WORK = {"few": 1e8, "many": 3e10}
-
-#: Multiplications a second that root takes, roughly.
-ROOT_SPEED = 2e9
+#: With few inputs coordinates are cut while more units than this are open.
+OPEN_UNITS = 28
 
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
@@ -73,7 +55,7 @@ FIRST_CHUNK, GROWTH = 100, 0.125
 #: Share of the time for bounding the units of a network that has to be folded.
 FOLD_SHARE = 0.25
 
-#: Nodes of the glance at a root that comes before the first attack.
+#: Nodes of the first chunk where the root comes before the first attack.
 GLANCE = 2
 
 #: Rounds of the first attack.
@@ -85,10 +67,6 @@ ATTACK_SHARE = 0.1
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
 MOST_WAITING = 1 << 27
 
-#: Nodes that a thread has room for at first, and numbers that they take at most; pages that are not
-#: used cost nothing.
-ROOM, MOST_ROOM = 64, 1 << 25
-
 #: Length of the tape of one chunk.
 TAPE = 1 << 17
 
@@ -97,79 +75,6 @@ NODE_PASSES = 50
 
 #: Seconds a chunk should take at most, so that an interrupt is heard.
 CHUNK_SECONDS = 0.5
-
-
-#: See `explore.explore`.
-Whole = tuple[Array, Vector, int, int, int, Vector, Vector, NDArray[np.int64], Vector]
-
-
-class Space:
-    """Scratch memory of one thread, with room for some nodes."""
-
-    def __init__(self, form: Form, units: int, nodes: int = ROOM):
-        d, n, groups = len(form.lo), units, len(form.firsts) - 1
-        goals = int(form.firsts[-1])
-        known = form.known + n + 1
-        width, rows = d + n + 1, n + known + goals + 2
-
-        def floats(*shape: int) -> Array:
-            return np.zeros(shape)
-
-        def whole(size: int) -> NDArray[np.int64]:
-            return np.zeros(size, np.int64)
-
-        m = n + 1
-        tight = (
-            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(m),
-            floats(m), floats(m),
-        )  # fmt: skip
-        scratch = (
-            whole(m), whole(m), floats(m, width), floats(m), floats(m), floats(m), floats(m), tight,
-            form.jump, form.at_zero,
-        )  # fmt: skip
-        out = (
-            floats(d), floats(d), floats(rows, width), floats(rows), floats(rows), floats(rows),
-            floats(m), floats(m), whole(rows), floats(width),
-        )  # fmt: skip
-        work = (
-            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(width),
-            floats(rows), floats(rows), floats(m), floats(rows), floats(goals + 1), floats(d),
-            floats(width), floats(width + rows),
-        )  # fmt: skip
-        # the programme of a node of few units, or of a leaf that has none
-        units = max(min(n, MOST_VARIABLES - d), 0)
-        many, total = min(d, MOST_INPUTS) + units + 1, 2 * units + known + goals
-        lp = (
-            floats(total * many), floats(total), floats(many), floats(many), floats(many),
-            floats(total), floats(total + units), floats(many * many), floats(many), floats(many),
-            floats(many), whole(many), whole(d), np.zeros(1, np.uint8),
-        )  # fmt: skip
-        self.views = (scratch, out, work, lp, whole(m))
-        room = node_size.py_func(n, form.known + 64, d, goals, groups)
-        self.arena = np.zeros(max(min(nodes * room, MOST_ROOM), 4 * room))
-        self.stack = np.zeros((256, 5), np.int64)
-        self.tape = np.zeros(0)
-
-    def grow(self) -> None:
-        """Twice the room for nodes, what is there kept."""
-        self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
-        self.stack = np.concatenate([self.stack, np.zeros_like(self.stack)])
-
-
-@dataclass(order=True)
-class Task:
-    """A node that waits, the one with the largest bound first."""
-
-    key: float
-    number: int
-    numbers: Array = field(compare=False)
-    units: int = field(compare=False)
-    known: int = field(compare=False)
-    depth: int = field(compare=False, default=0)
-
-    @property
-    def bound(self) -> float:
-        return -self.key
 
 
 @dataclass
@@ -196,7 +101,7 @@ class Search:
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
         proof: where to write what happens; None to write nothing.
-        attacks: rounds of ascent before anything is cut.
+        attacks: rounds of ascent at first.
         start: where to begin; the form is made, folded if it would be too large, and its units are
             bounded if it is left out.
 
@@ -233,7 +138,8 @@ class Search:
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
         self.folded: Folded | None = None
-        self.rooted, self.attacked = False, False
+        self.rooted, self.pending = False, attacks  # rounds to come
+        self.unit_steps = -1
         self.pace = 1e-3  # seconds a node
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
@@ -256,6 +162,13 @@ class Search:
         waiting += [task.bound for task in self.running.values()]
         return max([self.ceiling, *waiting])
 
+    def record(self) -> Ended:
+        """What proves ``upper``: the tape so far, and open nodes closed by their own bounds."""
+        assert self.proof is not None
+        firsts = [] if self.form is None else self.form.firsts.tolist()
+        inputs = 0 if self.form is None else len(self.form.lo)
+        return self.proof.ended(partial(closing, list(self.heap), inputs, firsts))
+
     def offer(self, value: float, point: Vector) -> None:
         """Keep a point if it is better than the best."""
         if value > self.value:
@@ -271,8 +184,6 @@ class Search:
         if self.reached:
             return
         with clock.watch() as stop:
-            if not self.attacked and not self._settled(clock) and not self._closed_at_once(stop):
-                self._attack_first(clock, tell)
             if self.workers == 1:
                 self._alone(clock, tell, stop)
             else:
@@ -285,7 +196,8 @@ class Search:
         # With a target the root needs no point and may close the question, in less than an attack
         # takes; where there is none, or folding comes before it, a point is wanted first.
         if self.target == math.inf or self.start is not None or not fits(self.network):
-            self._attack_first(clock, tell)
+            tell("attacking", lower=self.value)
+            self._attack_first(clock)
         if self.start is None:
             self.reach = reach_of(self.domain)
             if fits(self.network):
@@ -299,26 +211,9 @@ class Search:
             self.form = self.start.form
         self.marks = 1  # the root is number 0
 
-    def _closed_at_once(self, stop: NDArray[np.uint8]) -> bool:
-        """Whether a glance at the root closes it; if not, nothing of the glance is kept."""
-        learned, most = self.learned.copy(), self.most
-        self.most = min(most, self.nodes + GLANCE)
-        try:
-            found = self._chunk(self.heap[0], self._space(0), stop)
-        finally:
-            self.most = most
-        if found.left or stop[0]:
-            self.learned[:] = learned
-            return False
-        self._take()
-        self._keep(found)
-        return True
-
-    def _attack_first(self, clock: Clock, tell: Teller) -> None:
-        """The first rounds of ascent."""
-        self.attacked = True
-        tell("attacking", lower=self.value)
-        began = clock.elapsed()
+    def _attack_first(self, clock: Clock) -> None:
+        """The first rounds of ascent, once."""
+        began, self.pending = clock.elapsed(), 0
         self.attack.run(clock.part(share=0.1), self.target, self.attacks)
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed() - began
@@ -328,10 +223,15 @@ class Search:
         tell("bounding", lower=self.value)
         form, start = self.form, self.start
         self.spaces: list[Space] = []
-        self.unit_steps, self.rooted = -1, True
+        self.heap = []
         if form is None:
             self._bound(clock)
-            return
+        else:
+            self._first_node(form, start, clock)
+        self.rooted = True  # last: until then nothing is known, whatever interrupts
+
+    def _first_node(self, form: Form, start: Start | None, clock: Clock) -> None:
+        """Put the whole domain into the heap, unless it is empty."""
         self.learned = np.zeros((len(form.jump) + len(form.lo) + 3, 2, 2))
         if start is None or start.tune:
             self.unit_steps = tuning_steps(form, clock.left())
@@ -391,6 +291,8 @@ class Search:
         return task
 
     def _budget(self) -> int:
+        if self.pending:
+            return GLANCE
         most = min(max(2.0, CHUNK_SECONDS / self.pace), self.most - self.nodes)
         return int(min(most, max(FIRST_CHUNK, GROWTH * self.nodes)))
 
@@ -425,7 +327,8 @@ class Search:
                         del self.running[job]
                         free.append(taken.pop(job))
                         self._keep(job.result())
-                    self._attack(clock)
+                    if not self._settled(clock):
+                        self._attack(clock)
                     tell(
                         "searching", at_once=False, lower=self.value, upper=self.upper,
                         nodes=self.nodes,
@@ -460,6 +363,9 @@ class Search:
 
     def _attack(self, clock: Clock) -> None:
         """Another round of ascent, as long as attacks take a small share of the time."""
+        if self.pending:
+            self._attack_first(clock)
+            return
         if self.spent[0] > ATTACK_SHARE * self.spent[1]:
             return
         began = clock.elapsed()
@@ -516,9 +422,10 @@ class Search:
             units, known, start, depth, number = (int(i) for i in space.stack[at])
             size = node_size.py_func(units, known, d, goals, groups)
             numbers = space.arena[start : start + size].copy()
-            # tuned anew, a part may come out above the whole
-            bound = min(float(numbers[size - groups :].max()), task.bound)
-            left.append(Task(-bound, number, numbers, units, known, depth))
+            bound, origin = float(numbers[size - groups :].max()), None
+            if bound > task.bound:  # tuned anew, a part may come out above the whole
+                bound, origin = task.bound, task.origin or task
+            left.append(Task(-bound, number, numbers, units, known, depth, origin))
         return _Chunk(
             left, used, float(best[0]), point, float(ceiling[0]),
             time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,
@@ -547,75 +454,3 @@ def warm_up() -> None:
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
         search.run(clock, Teller(None, clock))
-
-
-def whole_node(form: Form, start: Start | None = None) -> tuple[Array, ...]:
-    """The form as a node in which every unit is open, unbounded if nothing is known of it."""
-    d, groups = len(form.lo), len(form.firsts) - 1
-    goals = int(form.firsts[-1])
-    numbers = np.zeros(node_size.py_func(form.units, form.known, d, goals, groups))
-    node = parts.py_func(numbers, 0, form.units, form.known, d, goals, groups)
-    node[LO][:], node[HI][:] = form.lo, form.hi
-    node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
-    node[MAG][:] = 0.0  # children weigh their rows anew
-    node[LOW][:], node[HIGH][:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
-    node[UNITS][:], node[NAMES][:] = form.names, -1.0 - np.arange(form.known)
-    for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
-        node[TAU][first:last] = 1.0 / (last - first)
-    node[BOUND][:] = np.inf
-    return node
-
-
-def first_node(
-    form: Form, node: tuple[Array, ...], steps: int, cut: float, unit_steps: int
-) -> tuple[Task | None, Whole]:
-    """The root: stable units folded, goals tuned; None if the domain holds no point."""
-    d, groups = len(form.lo), len(form.firsts) - 1
-    goals = int(form.firsts[-1])
-    space = Space(form, form.units, 1)
-    scratch, out, work, _, refresh = space.views
-    refresh[:] = unit_steps
-    units, known = child(
-        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
-        FOLDED_ERROR, scratch, out,
-    )  # fmt: skip
-    sides = (form.hi - form.lo)[: len(form.free)]
-    if units < 0:
-        empty = np.zeros(0)
-        none = form.jump[:0]
-        return None, (np.zeros((0, d)), empty, 0, 0, len(form.jump), empty, sides, none, empty)
-    numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
-    place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
-    root = parts.py_func(numbers, 0, units, known, d, goals, groups)
-    root[ALPHA][:] = root[HIGH] > -root[LOW]
-    for q in range(groups):
-        first, last = form.firsts[q], form.firsts[q + 1]
-        root[BOUND][q] = tune(
-            root, form.ball, d, units, known, first, last, q, cut, steps, True, work
-        )
-    outer = slice(units, units + known)
-    size = np.maximum(np.abs(form.lo), np.abs(form.hi))
-    near = 1e-12 * (np.abs(root[ROWS][outer, :d]) @ size + np.abs(root[CONST][outer]))
-    rows, const = root[ROWS].copy(), root[CONST].copy()
-    names = root[UNITS].astype(np.intp)
-    jumps = form.jump[names], form.at_zero[names]
-    whole = (rows, const, int(units), int(known), len(form.jump), near, sides, *jumps)
-    return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
-
-
-def goal_steps(form: Form, seconds: float) -> int:
-    """Steps of descent for the goals at the root: fewer of a large form in little time."""
-    once = 8.0 * form.rows.size * (len(form.firsts) - 1)
-    return int(min(ROOT_STEPS, max(0.3 * seconds * ROOT_SPEED / max(once, 1.0), 1.0)))
-
-
-def tuning_steps(form: Form, seconds: float) -> int:
-    """Steps of descent for the bounds of the root's units: as many as work and time allow.
-
-    -1 where there is no time for a backward bound of every unit: intervals have to do.
-    """
-    n, d = form.units, len(form.lo)
-    once = max(4.0 * n * n * (n / 3 + d), 1.0)
-    work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
-    in_time = 0.3 * seconds * ROOT_SPEED / once - 1.0
-    return int(max(-1.0, min(20.0, work / once, np.ceil(in_time))))

@@ -380,7 +380,7 @@ def explore(  # type: ignore[no-untyped-def]
                     bound[worst] = -np.inf
                     if strict and not closed:
                         marks[2] += 1  # neither reached nor excluded
-                    elif len(tape) > 0:
+                    if len(tape) > 0:
                         write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
                     continue
             # known rows read open units: decide those
@@ -445,8 +445,11 @@ def explore(  # type: ignore[no-untyped-def]
         if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
             # a single point that cannot be closed: what is known stays the bound
             ceiling[0] = max(ceiling[0], bound[worst])
+            if strict:
+                marks[2] += 1
+            if len(tape) > 0:
+                write_closed(tape, marks, node, n, known, first, last, worst, number, CLOSED)
             bound[worst] = -np.inf
-            marks[2] += 1
             continue
         where, fresh = begin, 0
         left, right = -1.0, -1.0

@@ -5,13 +5,16 @@ from __future__ import annotations
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Bytes kept in memory.
-IN_MEMORY = 1 << 26
+Array = NDArray[np.float64]
+
+#: Bytes kept in memory, and numbers of a piece that is put together.
+IN_MEMORY, PIECE = 1 << 26, 1 << 16
 
 #: Marks of entries: a cut, a group closed on a node, or on the node folded whole, and a node whose
 #: units were bounded under what is known there.
@@ -36,26 +39,66 @@ class Tape:
         self._sizes: list[int] = []
         weakref.finalize(self, self._file.close)
 
-    def write(self, numbers: NDArray[np.float64]) -> None:
+    def write(self, numbers: Array) -> None:
         """Append a piece."""
-        piece = zlib.compress(np.ascontiguousarray(numbers).tobytes(), 1)
+        piece = _packed(numbers)
         self._file.seek(0, 2)
         self._file.write(piece)
         self._sizes.append(len(piece))
 
-    def pieces(self) -> Iterator[bytes]:
-        """The compressed pieces."""
+    def ended(self, last: Callable[[], Iterable[Array]]) -> Ended:
+        """What was written until now, and ``last`` behind it."""
+        return Ended(self, len(self._sizes), last)
+
+    def pieces(self, count: int | None = None) -> Iterator[bytes]:
+        """The compressed pieces, or the first of them."""
         at = 0
-        for size in self._sizes:
+        for size in self._sizes[:count]:
             self._file.seek(at)
             yield self._file.read(size)
             at += size
 
-    def __iter__(self) -> Iterator[NDArray[np.float64]]:
-        for piece in self.pieces():
-            yield np.frombuffer(zlib.decompress(piece))
+    def __iter__(self) -> Iterator[Array]:
+        return map(_unpacked, self.pieces())
 
     @property
     def bytes(self) -> int:
         """Length of all pieces."""
         return sum(self._sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """The first ``count`` pieces of a tape that may go on, and others made when they are read."""
+
+    tape: Tape
+    count: int
+    last: Callable[[], Iterable[Array]]
+
+    def pieces(self) -> Iterator[bytes]:
+        """The compressed pieces."""
+        yield from self.tape.pieces(self.count)
+        gathered: list[Array] = []
+        for numbers in self.last():
+            gathered.append(numbers)
+            if sum(map(len, gathered)) > PIECE:
+                yield _packed(np.concatenate(gathered))
+                gathered = []
+        if gathered:
+            yield _packed(np.concatenate(gathered))
+
+    def __iter__(self) -> Iterator[Array]:
+        return map(_unpacked, self.pieces())
+
+    @property
+    def bytes(self) -> int:
+        """Length of all pieces."""
+        return sum(map(len, self.pieces()))
+
+
+def _packed(numbers: Array) -> bytes:
+    return zlib.compress(np.ascontiguousarray(numbers).tobytes(), 1)
+
+
+def _unpacked(piece: bytes) -> Array:
+    return np.frombuffer(zlib.decompress(piece))

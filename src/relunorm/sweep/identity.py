@@ -173,7 +173,7 @@ def _texts(module: ModuleType) -> list[str]:
     """The source of a module; of a package, the path and the source of each of its files."""
     found: list[str] = []
     for home in map(Path, getattr(module, "__path__", ())):
-        for file in sorted(home.rglob("*.py")):
+        for file in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".json")):
             found += [file.relative_to(home).as_posix(), file.read_text(encoding="utf-8")]
     return found or [inspect.getsource(module)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import write_bytes
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from relunorm.domain import Domain
 
 
+@examples(
+    "relunorm normalize model.onnx -o small.onnx --domain data:train.csv?target=y",
+    "relunorm normalize model.onnx --form canonical --domain box:-1,1 --certificate proof.json",
+)
 def normalize(
     model: ModelFile,
     out: Annotated[
@@ -77,7 +81,7 @@ def normalize(
     with showing("looking at units", json or quiet) as show:
         result = run(
             network,
-            form,  # type: ignore[arg-type]
+            form,
             place,
             eps=eps,
             architecture="keep" if keep else "any",
@@ -94,7 +98,7 @@ def normalize(
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
-        whole = run(network, form, place, remove=False)  # type: ignore[arg-type]
+        whole = run(network, form, place, remove=False)
         if whole.network == network:
             why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
             result = replace(whole, network=network, stability=result.stability, kept=why)
@@ -135,7 +139,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
     from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]

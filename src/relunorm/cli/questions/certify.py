@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@examples(
+    "relunorm certify model.onnx --data test.csv --target y --eps 0.03",
+    "relunorm certify model.onnx --data test.csv --target y --norm 2 --rows 20",
+)
 def certify(
     model: ModelFile,
     data: Annotated[
@@ -64,30 +68,25 @@ def certify(
     import numpy as np
 
     from relunorm.cli.tables import parse_table
-    from relunorm.domain import Box
-    from relunorm.head import Head
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
-    from relunorm.questions.classes import as_classes
+    from relunorm.questions.classes import label_numbers
 
     network = load(model)
     table = parse_table(data, target, network, labels=True, finite=False)
     place = None if valid is None else parse_domain(valid, network)
-    if place is not None and not isinstance(place, Box):
+    if place is not None and place.as_box is None:
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
     named: dict[str, Any] = {}
-    if table.classes and table.labels is not None and delta is None and not network.head.classes:
-        # text is matched to the outputs by all rows, not only by those that are asked about
-        outputs = network(np.nan_to_num(table.x))
-        found_classes = as_classes(table.labels, None, network.head, outputs)
-        if found_classes is not None and found_classes[1].decided(outputs) is not None:
-            codes, classes = found_classes
-            label = codes[:rows].astype(int)
+    if table.labels is not None and delta is None and not network.head.classes:
+        # labels are matched to the outputs by all rows, not only by those that are asked about
+        codes, classes = label_numbers(table.labels, network.head, network(np.nan_to_num(table.x)))
+        label = codes[:rows]
+        if classes is not None:
             named = {"classes": list(classes.names), "classes_from": classes.source}
-            network = network.replace(head=Head(network.head.steps))  # labels are numbers now
     with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
@@ -157,7 +156,7 @@ def _end(value: float | None) -> float:
 
 
 def _radii(ends: list[float | None]) -> list[str]:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     low, high = map(_end, ends)
     return [at_least(low, 5), "-" if high == float("inf") else at_most(high, 5)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing, write_proof
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing, write_proof
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from relunorm.extrema.result import Maximum
 
 
+@examples(
+    "relunorm maximize model.onnx --domain box:-1,1 --direction 1,-1",
+    "relunorm maximize model.onnx --domain box:-1,1 --direction 0 --proof proof.json",
+)
 def maximize(
     model: ModelFile,
     domain: Annotated[str, DOMAIN],
@@ -36,7 +40,7 @@ def maximize(
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far. Exit code 3:
     the interval is not closed.
     """
-    from relunorm.extrema.front import maximize as compute
+    from relunorm.extrema.maximize import maximize as compute
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
@@ -70,7 +74,7 @@ def _combination(weights: list[float]) -> str:
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:
-    from relunorm.floats import at_least, at_most
+    from relunorm.arithmetic.floats import at_least, at_most
 
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup
+from relunorm.cli.output import Json, Quiet, check_folder, check_writable, emit, examples, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FLOAT32_SHARE = 1e-3
 
 
+@examples(
+    "relunorm fit table.csv --target y -o model.onnx",
+    "relunorm fit table.csv --target kind --classify --hidden 32",
+)
 def fit(
     data: Annotated[
         str, typer.Argument(help="A table: .csv (also .gz), .parquet, or .npz with x and y.")
@@ -92,11 +96,12 @@ def fit(
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
     """
     from relunorm.cli.training.fit_table import Reading, read, split
+    from relunorm.io import check_ending
 
     if out is not None:
-        _check_out(Path(out))
-    if plot is not None:
-        _check_plot(Path(plot))
+        check_ending(out)
+        check_folder(out)
+    check_writable(plot)
     if missing not in ("refuse", "median"):
         raise InvalidInputError(f"--missing {missing}: use refuse or median")
     if pieces is not None and (classify or len(target or []) > 1):
@@ -145,13 +150,6 @@ def fit(
     emit(document, json, lambda console: _render(console, document))
 
 
-def _check_plot(path: Path) -> None:
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InvalidInputError(f"--plot {path}: a picture is .png, .svg or .pdf")
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
-
-
 def _check_pieces(table: Table, source: str) -> None:
     if table.x.shape[1] != 1:
         names = ", ".join(table.names[:10])
@@ -174,15 +172,6 @@ def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any])
         labels = [f"log-odds of {classes[1]}"] if binary else [f"score of {c}" for c in classes]
     several = model.network_.output_size != len(labels)  # an .npz names its columns of y once
     plot_effects(effects, labels=None if several else labels).savefig(plot, dpi=150)
-
-
-def _check_out(path: Path) -> None:
-    """A wrong ending or folder is an error before the fit, not after it."""
-    from relunorm import io
-
-    io.check_ending(path)
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -379,7 +368,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if "pieces" in document:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
-        from relunorm.floats import at_most
+        from relunorm.arithmetic.floats import at_most
 
         gap = at_most(100 * document["optimality_gap"], 3)
         console.print(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
 from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
@@ -17,7 +18,6 @@ from relunorm.dying.target import mean_and_deviation
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
-from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -106,14 +106,9 @@ class LayerDiagnosis:
         """JSON-safe form."""
         cone = [float(v) if np.isfinite(v) else None for v in self.cone]
         return {
-            "layer": self.layer,
-            "name": self.name,
-            "activation": self.activation,
-            "counts": self.counts,
+            **entries(self, "layer name activation counts"),
             "status": self.status(),
-            "active_share": self.active_share.tolist(),
-            "score": self.score.tolist(),
-            "duplicate_of": self.duplicate_of.tolist(),
+            **entries(self, "active_share score duplicate_of"),
             "cone": cone,
             "positions": self.positions.tolist(),
             "dead_positions": self.dead_positions.tolist(),
@@ -160,14 +155,7 @@ class Diagnosis(Shown):
         """JSON-safe form."""
         return {
             "schema": "relunorm.dying.diagnosis/1",
-            "rows": self.rows,
-            "domain": self.domain,
-            "units": self.units,
-            "dead": self.dead,
-            "undecided": self.undecided,
-            "layers": [layer.to_dict() for layer in self.layers],
-            "target": None if self.target is None else self.target.to_dict(),
-            "advice": list(self.advice),
+            **entries(self, "rows domain units dead undecided layers target advice"),
         }
 
 

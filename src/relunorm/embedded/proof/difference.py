@@ -16,7 +16,7 @@ both at once, so that errors of weights cancel where they cancel in the network.
 bounding the difference and not both networks: Paulsen, Wang and Wang, ReluDiff, ICSE 2020.)
 
 Sound in real arithmetic: magnitudes are summed beside every value and the result is widened by what
-their roundings can amount to (`relunorm.floats`).
+their roundings can amount to (`relunorm.arithmetic.floats`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import SMALLEST, rounded_down, rounded_up, slack
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.embedded.proof.norms import Norms
-from relunorm.floats import SMALLEST, rounded_down, rounded_up, slack
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
 from relunorm.network.layer import Affine

@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import TINY, gamma
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.floats import TINY, gamma
 from relunorm.matrix import Vector
 
 if TYPE_CHECKING:

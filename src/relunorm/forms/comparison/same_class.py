@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Domain
-from relunorm.domain.plane import moved_inside
+from relunorm.domain.inside import moved_inside
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -149,7 +149,7 @@ def _lead(network: Network, points: Points) -> Vector:
 
 def _always(network: Network, only: int, domain: Domain, clock: Clock) -> bool:
     """Whether it is proved that a network has this class everywhere."""
-    from relunorm.extrema.front import maximize
+    from relunorm.extrema.maximize import maximize
 
     count = network.output_size
     if count == 1:

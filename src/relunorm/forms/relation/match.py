@@ -19,7 +19,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
-from relunorm.forms.relation.walk import (
+from relunorm.forms.relation.relate import (
     LINEAR,
     NEW,
     OPPOSITE,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.head import ALONG_AXIS, Head, Step, StepKind
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.network import Affine, Network
+from relunorm.network.head import ALONG_AXIS, Head, Step, StepKind
 
 
 class Stuck(Exception):

@@ -15,7 +15,6 @@ from relunorm.errors import (
     UnsupportedFormatError,
     UnsupportedOperationError,
 )
-from relunorm.head import Step
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
@@ -25,6 +24,7 @@ from relunorm.io.graph.windows import check_entries
 from relunorm.io.keras.layers import LAYERS, after_head
 from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Affine, Network
+from relunorm.network.head import Step
 
 SUPPORTED = (
     ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"

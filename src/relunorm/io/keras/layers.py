@@ -165,6 +165,8 @@ def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     if float(op.threshold) != 0:
         raise CannotLower(f"with threshold {float(op.threshold)}, where it jumps")
     slope = float(op.negative_slope)
+    if op.max_value is not None and not slope:
+        return low.clip(tensors[0], 0.0, float(op.max_value), op.name)
     result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)
     if op.max_value is None:
         return result
@@ -292,19 +294,39 @@ def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
 
 @layer("DepthwiseConv1D", "DepthwiseConv2D")
 def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
-    kernel = np.moveaxis(_array(op.kernel), (-2, -1), (0, 1))
+    return _convolve(low, op, tensors[0], *_one_a_channel(op.kernel))
+
+
+@layer("SeparableConv1D", "SeparableConv2D")
+def _separable(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    """A depthwise convolution, then one of a single tap over all channels."""
+    mixing = np.moveaxis(_array(op.pointwise_kernel), (-1, -2), (0, 1))
+    return _convolve(low, op, tensors[0], *_one_a_channel(op.depthwise_kernel), mixing)
+
+
+def _one_a_channel(kernel: Any) -> tuple[NDArray[np.float64], int]:
+    """The weight of a depthwise convolution as grouped ones have it, and the groups."""
+    kernel = np.moveaxis(_array(kernel), (-2, -1), (0, 1))
     channels, multiplier, *spatial = kernel.shape
-    weight = kernel.reshape(channels * multiplier, 1, *spatial)
-    return _convolve(low, op, tensors[0], weight, channels)
+    return kernel.reshape(channels * multiplier, 1, *spatial), channels
 
 
 def _convolve(
-    low: Lowering, op: Any, x: Tensor, weight: NDArray[np.float64], groups: int
+    low: Lowering,
+    op: Any,
+    x: Tensor,
+    weight: NDArray[np.float64],
+    groups: int,
+    mixing: NDArray[np.float64] | None = None,
 ) -> Tensor | Headed:
     x, axes = _channels_first(low, op, x), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
     pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
     bias = _array(op.bias) if op.use_bias else None
+    if mixing is not None:
+        x = low.convolve(x, weight, None, strides, pads, dilation, groups)
+        ones = [1] * axes
+        weight, strides, dilation, groups, pads = mixing, ones, ones, 1, [(0, 0)] * axes
     result = low.convolve(x, weight, bias, strides, pads, dilation, groups)
     return activate(low, op.activation, _channels_back(low, op, result), op.name)
 

@@ -12,13 +12,13 @@ import onnx
 from numpy.typing import NDArray
 
 from relunorm.errors import ModelFileError
-from relunorm.head import Head, Step, plain_labels
 from relunorm.io.graph import heads
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.onnx.layers import linear_model
-from relunorm.io.onnx.ops import OPERATIONS, Node, operation
+from relunorm.io.onnx.affine import linear_model
+from relunorm.io.onnx.site import OPERATIONS, Node, operation
 from relunorm.network.columns import Column, columns_from
+from relunorm.network.head import Head, Step, plain_labels
 
 _ENTRY = {
     "Sigmoid": "sigmoid",

@@ -1,4 +1,4 @@
-"""ONNX graphs in: walk the nodes once, lowering each (see `onnx_ops` for the operations)."""
+"""ONNX graphs in: walk the nodes once, lowering each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedOperationError,
 )
-from relunorm.head import Head
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.onnx import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.onnx.file import parse, tensor_array, without_weights
 from relunorm.io.onnx.head import (
     FOLLOWERS,
@@ -33,9 +33,9 @@ from relunorm.io.onnx.head import (
     columns_in_metadata,
     labels_in_metadata,
 )
-from relunorm.io.onnx.layers import MACHINE_LEARNING, OPERATIONS
-from relunorm.io.onnx.ops import Node, check_count
+from relunorm.io.onnx.site import MACHINE_LEARNING, OPERATIONS, Node, check_count
 from relunorm.network import Network
+from relunorm.network.head import Head
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}

@@ -85,7 +85,11 @@ def read_table(
     path = Path(path)
     if not path.exists():
         raise MissingFileError(path, "table")
-    if any(c.words or c.fill is not None for c in columns) and csv_shape(path) is not None:
+    wanted = {c.name for c in columns} | ({target} if target is not None else set())
+    shape = csv_shape(path) if columns else None
+    if shape is not None and (
+        any(c.words or c.fill is not None for c in columns) or wanted < set(shape.names)
+    ):
         from relunorm.io.table.mixed import read_columns
 
         table = read_columns(path, target, columns, labels=text, gaps=not finite)
@@ -95,7 +99,7 @@ def read_table(
     suffix = suffix.lower()
     if suffix in (".csv", ".txt", ".tsv", ".parquet"):
         if suffix == ".parquet":
-            numbers, names = _read_parquet(path, target, labels)
+            numbers, names = _read_parquet(path, target, labels, wanted if columns else set())
         else:
             numbers, names = read_csv(path, target, labels)
         own = names != [f"x{k}" for k in range(len(names))]
@@ -148,7 +152,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
 
 
 def _read_parquet(
-    path: Path, target: str | None, labels: Labels | None
+    path: Path, target: str | None, labels: Labels | None, wanted: set[str]
 ) -> tuple[NDArray[np.float64], list[str]]:
     try:
         import pyarrow.parquet as parquet
@@ -164,8 +168,11 @@ def _read_parquet(
     except ArrowException as error:
         raise InvalidInputError(f"{path}: not a readable .parquet file ({error})") from None
     check_target(path, table.column_names, target)
+    names = table.column_names
+    if wanted and wanted <= set(names):  # what else there is may hold anything
+        names = [name for name in names if name in wanted]
     columns = []
-    for name in table.column_names:
+    for name in names:
         kind = table[name].type
         if labels is not None and name == labels.column and _holds_text(kind, types):
             columns.append(_label_numbers(path, labels, table[name].to_pylist()))
@@ -179,7 +186,7 @@ def _read_parquet(
         columns.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
     if not columns:
         raise InvalidInputError(f"{path}: the table has no columns")
-    return np.column_stack(columns), list(table.column_names)
+    return np.column_stack(columns), list(names)
 
 
 def _holds_text(kind: Any, types: Any) -> bool:

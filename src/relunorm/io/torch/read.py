@@ -19,12 +19,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
 from relunorm.errors import UnsupportedFormatError
-from relunorm.head import Head
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.aten.walk import lower
 from relunorm.io.torch.pt2 import read_beside, read_program
 from relunorm.network import Network
+from relunorm.network.head import Head
 
 #: Operations that leave the length of a vector as it is: looked through for the first product.
 _TRANSPARENT = frozenset(

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from relunorm import head as heads
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
 from relunorm.errors import UnsupportedFormatError
@@ -21,6 +20,7 @@ from relunorm.io.torch.pt2 import BESIDE
 from relunorm.io.torch.structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
+from relunorm.network import head as heads
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -7,8 +7,8 @@ import numpy as np
 from relunorm.clock import Clock
 from relunorm.lipschitz.methods.branch import Found, branch_and_bound
 from relunorm.lipschitz.methods.points import at_point
-from relunorm.lipschitz.norms import operator_norms, round_up
-from relunorm.lipschitz.search.setting import Setting, matrix_size
+from relunorm.lipschitz.norms import matrix_size, operator_norms, round_up
+from relunorm.lipschitz.search.setting import Setting
 
 METHOD = "enumeration"
 

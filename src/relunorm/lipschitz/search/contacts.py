@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Polytope
 from relunorm.extrema.localize import Local
-from relunorm.lipschitz.search.windows import Window
+from relunorm.lipschitz.search.windows import HalfSpaces, Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine
 
@@ -48,10 +47,10 @@ class Contacts:
 
     Args:
         local: what the searches look at, and what it stands for.
-        half_spaces: what else bounds the domain.
+        half_spaces: (A, b), what else bounds the domain.
     """
 
-    def __init__(self, local: Local, half_spaces: Polytope | None = None):
+    def __init__(self, local: Local, half_spaces: HalfSpaces | None = None):
         self.local, self._half_spaces = local, half_spaces
         self._known: dict[tuple[object, ...], bool] = {}
         self._forms = _Forms(local)
@@ -135,13 +134,14 @@ class Contacts:
 
     def _of_domain(self, row: int) -> _Wall | None:
         """The row-th half-space of a polytope, of those that are not zero."""
-        domain, polytope = self.local.domain, self._half_spaces
-        if polytope is None or domain is None:
+        domain = self.local.domain
+        if domain is None or self._half_spaces is None:
             return None
+        A, b = self._half_spaces
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
-        k = np.flatnonzero(np.linalg.norm(polytope.A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in polytope.A[k].tolist()], Fraction(float(polytope.b[k])))
+        k = np.flatnonzero(np.linalg.norm(A * half, axis=1))[row]
+        return _Wall([-Fraction(a) for a in A[k].tolist()], Fraction(float(b[k])))
 
 
 class _Forms:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.reach import Reach, reach_of
 from relunorm.extrema.localize import Local, localize
-from relunorm.lipschitz.norms import round_up
+from relunorm.lipschitz.norms import matrix_size, round_up
 from relunorm.lipschitz.search.cells import margin_of
 from relunorm.lipschitz.search.contacts import Contacts
 from relunorm.lipschitz.search.intervals import jacobian_interval
-from relunorm.lipschitz.search.windows import Window, windows
+from relunorm.lipschitz.search.windows import HalfSpaces, Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -56,7 +56,7 @@ class Setting:
         Args:
             box_duals: what proves the box around a polytope; without them a solver is asked.
         """
-        if not isinstance(domain, Polytope):
+        if domain is None or not domain.rows:
             return cls(localize(network, domain, clock))
         reach = reach_of(domain, box_duals)
         return cls(localize(network, Box(reach.lo, reach.hi), clock), reach)
@@ -72,15 +72,15 @@ class Setting:
         return None if self.polytope is None else self.polytope.box_duals
 
     @property
-    def _half_spaces(self) -> Polytope | None:
-        domain = self.domain
-        return domain if isinstance(domain, Polytope) else None
+    def _half_spaces(self) -> HalfSpaces | None:
+        return None if self.polytope is None else self.polytope.domain.half_spaces
 
     def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
         """The domain in parts on which few units change sign, if it is a box in a small space."""
-        if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
+        whole = None if domain is None else domain.as_box
+        if whole is None or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting: list[tuple[Box, Setting]] = [(domain, self)]
+        waiting: list[tuple[Box, Setting]] = [(whole, self)]
         done: list[Setting] = []
         while waiting:
             box, part = waiting.pop()
@@ -161,12 +161,3 @@ def _put(vector: Vector, k: int, value: float) -> Vector:
     changed = np.array(vector)
     changed[k] = value
     return changed
-
-
-def matrix_size(errors: Array, norm: float) -> float:
-    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
-    if errors.shape[1] == 1:
-        return round_up(float(errors.sum()), len(errors))
-    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
-    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
-    return round_up(size, sum(errors.shape))

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.kernels.pack import Packed, pack
+
+HalfSpaces = tuple[NDArray[np.float64], Vector]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +55,14 @@ class Window:
 
 
 def windows(
-    network: Network, domain: Domain | None, half_spaces: Polytope | None = None
+    network: Network, domain: Domain | None, half_spaces: HalfSpaces | None = None
 ) -> Iterator[Window]:
     """The windows that together see every region meeting the interior of the domain.
 
     For a ball: its bounding box, so more than asked (an outer bound).
 
     Args:
-        half_spaces: what else bounds the domain.
+        half_spaces: (A, b), what else bounds the domain.
     """
     if domain is not None:
         yield bounded(network, domain, half_spaces)
@@ -116,7 +118,7 @@ def _reach(network: Network) -> float:
     return float(2 * np.median(found)) if len(found) else 1.0
 
 
-def bounded(network: Network, domain: Domain, half_spaces: Polytope | None = None) -> Window:
+def bounded(network: Network, domain: Domain, half_spaces: HalfSpaces | None = None) -> Window:
     """The window of a bounded domain; a box side of length zero keeps its coordinate at t = 0.
 
     Half-spaces are moved outward by what rounding takes of them.
@@ -126,7 +128,7 @@ def bounded(network: Network, domain: Domain, half_spaces: Polytope | None = Non
     size = len(half)
     rows, rhs = np.zeros((0, size)), np.zeros(0)
     if half_spaces is not None:
-        A, b = half_spaces.A, half_spaces.b
+        A, b = half_spaces
         lengths = np.linalg.norm(A * half, axis=1)
         keep = lengths > 0
         rows = (A * half)[keep] / lengths[keep, None]

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from relunorm.batchnorm.measure import odd_points
 from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import Check
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
-from relunorm.papers.statistics import LEVEL, share_above
+from relunorm.papers.statistics import share_above
+
+claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
 
@@ -64,9 +67,8 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
         None if world.tiny else _draw_attractor(found, states, measured),
         world.settings(),
         (
-            Claim(
+            claim(
                 "Section III: every batch",
-                "in all the batches tried, after enough layers, one point is odd",
                 Check(
                     "batches of 8, 10, 20 and 30 digits with one odd point, width 100, 3,000 "
                     "layers at most",
@@ -74,13 +76,9 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
                     "=",
                     len(large),
                 ),
-                basis="all of them; the paper does not print n. Odd: twice as long as the next and "
-                "10 degrees farther from the others than they are from each other",
             ),
-            Claim(
+            claim(
                 "ours: from seven points on",
-                "(in no paper) a batch of four to six points has no state with an odd point, and "
-                "the symmetric state attracts at infinite width, so finite width decides",
                 Check(
                     "smallest batch, from four points on, with such a state at infinite width "
                     f"({len(small)} batches of 4 to 6 digits, width 500: one point odd in at most "
@@ -89,12 +87,9 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
                     "=",
                     7,
                 ),
-                basis="a batch that has such a state stays in it; what a finite width throws out "
-                "of the symmetric one comes back, so half of the layers tells them apart",
             ),
-            Claim(
+            claim(
                 "Section III: a symmetric batch has no odd point",
-                "a symmetric batch has none until the randomness of the layers makes an outlier",
                 Check(
                     "layers until one at width 50, most of three runs (none in 300 at infinite "
                     "width)",
@@ -135,14 +130,7 @@ def onset_width(world: BatchNorm) -> Exhibit:
         "width must carry the batch out of it.",
         None if world.tiny else _draw_onset(n, rows),
         world.settings(n=n, seeds=seeds, limit=limit),
-        (
-            Claim(
-                "ours: onset and width",
-                "(in no paper) the odd point appears later in wider networks",
-                Check("p of a later onset, widest against narrowest", float(p), "<=", LEVEL),
-                basis="Mann and Whitney's test, one-sided, 5 % level",
-            ),
-        ),
+        (claim("ours: onset and width", float(p)),),
     )
 
 
@@ -176,73 +164,36 @@ def parts(world: BatchNorm) -> Exhibit:
         "parts",
         "Figure 1: rescaling, recentering and ReLU apart",
         (
-            Claim(
+            claim(
                 "Figure 1, IV: rescaling alone",
-                "(earlier work) rescaling in a linear network makes a full-rank batch orthogonal",
                 Check(
                     f"mean |cosine| after {depth} layers, width {width:,}",
                     cosines[-1],
                     "<=",
                     2 / math.sqrt(width),
                 ),
-                basis="2/sqrt(width): the size of the cosine of independent vectors",
             ),
-            Claim(
-                "Section II: recentering alone",
-                "in a linear network recentering acts at the first layer only",
-                Check("largest relative change of the Gram matrix", kept, "<=", 1e-8),
-            ),
-            Claim(
+            claim("Section II: recentering alone", kept),
+            claim(
                 "Section III: which projections empty the cluster",
-                f"with one point far off (here {far:.0f} standard deviations), projections w that "
-                "put the cluster above the mean map many of its points to zero, those that put it "
-                "below few",
-                Check(
-                    f"points more, {counted}",
-                    above - below - 4 * error if decided else math.nan,
-                    ">",
-                    0,
-                ),
-                "those that put it below many, those above few, as steps 2 and 3 of the intuition "
-                "have it",
-                Check(
-                    f"points fewer, {counted}",
-                    below - above - 4 * error if decided else math.nan,
-                    ">",
-                    0,
-                ),
-                basis="4 standard errors over batches; many: more than half of them, few: fewer",
+                above - below - 4 * error if decided else math.nan,
+                below - above - 4 * error if decided else math.nan,
+                counted=counted,
+                far=far,
             ),
-            Claim(
+            claim(
                 "Remark: the odd point is the largest",
-                "the odd point is typically the input of largest norm",
-                Check(
-                    f"p of more than half ({same} of {odd} batches of ten digits, the longest made "
-                    "twice as long)",
-                    share_above(same, odd, 0.5),
-                    "<=",
-                    LEVEL,
-                ),
-                basis="binomial test, one-sided, 5 % level; the paper does not print its data: one "
-                "point is far off, as its intuition assumes",
+                share_above(same, odd, 0.5),
+                same=same,
+                odd=odd,
             ),
-            Claim(
+            claim(
                 "ours: the odd point among equals",
-                "(in no paper) where the norms hardly differ it is seldom the largest",
-                Check(
-                    f"p of less than half ({same_digits} of {odd_digits} batches of ten digits)",
-                    share_above(odd_digits - same_digits, odd_digits, 0.5),
-                    "<=",
-                    LEVEL,
-                ),
-                basis="binomial test, one-sided, 5 % level",
+                share_above(odd_digits - same_digits, odd_digits, 0.5),
+                same_digits=same_digits,
+                odd_digits=odd_digits,
             ),
-            Claim(
-                "ours: sampling in the batch's span",
-                "(in no paper) Z = randn(width, n) G^(1/2) has the law of a layer with weights",
-                Check("difference of mean angles in standard errors", spread, "<=", 4),
-                basis="4 standard errors of a difference of means",
-            ),
+            claim("ours: sampling in the batch's span", spread),
         ),
         figure=None if relu is None else draw_parts(cosines, relu),
         settings=world.settings(),

@@ -12,9 +12,12 @@ import numpy as np
 from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
-from relunorm.papers.statistics import LEVEL, more_often
+from relunorm.papers.statistics import more_often
+
+claim = claims_of("batchnorm")
 
 #: The three ways to rescale and recenter that figures 5 and 6 compare.
 ARMS: dict[str, dict[str, Any]] = {
@@ -46,8 +49,12 @@ def figure3(world: BatchNorm) -> Exhibit:
         "figure3",
         "Figure 3: the batch after many layers with recentering and ReLU",
         (
-            "batch", "layers until a point is odd", "odd points", "angle within the cluster",
-            "angle odd point - cluster", "norm of the odd point / cluster",
+            "batch",
+            "layers until a point is odd",
+            "odd points",
+            "angle within the cluster",
+            "angle odd point - cluster",
+            "norm of the odd point / cluster",
             "largest distance in the cluster / norm of the odd point",
             "responses to others as large as the odd point's median",
         ),
@@ -57,40 +64,26 @@ def figure3(world: BatchNorm) -> Exhibit:
         None if world.tiny else _draw_figure3(world, run, odd, angles, _touches(n, odd)),
         world.settings(n=n, width=width),
         (
-            Claim(
+            claim(
                 "Figure 3",
-                "one point escapes, orthogonal to the cluster of the others",
                 Check(
                     f"degrees between it and the cluster, least of {batches} batches",
                     float(table[:, 4].min()) if single else math.nan,
                     ">=",
                     least,
                 ),
-                basis="(12): sqrt(2 pi)/(n - 2) from orthogonal",
             ),
-            Claim(
+            claim(
                 "Figure 3, the cluster is one point",
-                "the other points collapse to one: the angles between them go to 0",
                 Check("mean degrees within the cluster", within, "<", limit / 2),
-                "they settle at an equiangular cluster, about 3 pi/n, small beside the odd point",
                 Check("mean degrees within the cluster", within, "=", limit, limit / 2),
-                basis="angles, as figure 3 (b) and Theorem 11, item 2, have them: nearer to 0 or "
-                "nearer to the attractor at infinite width",
             ),
-            Claim(
+            claim(
                 "Discussion: active for the odd point only",
-                "without rescaling, neurons are active with large intensity only for the odd point",
-                Check(
-                    "responses of neurons to other points as large as the median response to the "
-                    "odd one",
-                    float(table[:, 7].sum()) if single else math.nan,
-                    "=",
-                    0,
-                ),
-                basis="our reading: large is the median of the positive responses to the odd point",
+                float(table[:, 7].sum()) if single else math.nan,
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _escaped(batch: int, run: Propagation, layers: int) -> tuple[Any, ...]:
@@ -172,41 +165,13 @@ def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
     full = found.column("mean angle", normalization=both)
     sizes = found.column("n", normalization=both)
     formula = [math.degrees(world.symmetric_state(n, rescale=True).angle) for n in sizes]
-    about = (
-        "n is not printed; about: to the next multiple of five degrees, as the paper prints them"
-    )
     return [
-        Claim(
-            "Figure 5, no recentering",
-            "about 60 degrees after 30 layers without recentering, divided by the second moment "
-            "((2): next row)",
-            check(rms, 60),
-            basis=about,
-        ),
-        Claim(
-            "Figure 5, statistic of (2)",
-            "rescaling is by the deviation (2) about the mean",
-            check(std, 60),
-            "by the second moment; (2) without recentering collapses the batch",
-            check(rms, 60),
-            basis=about,
-        ),
-        Claim(
-            "Figure 5, full",
-            "about 75 degrees after 30 layers with recentering",
-            check(both, 75),
-            basis=about,
-        ),
-        Claim(
+        claim("Figure 5, no recentering", check(rms, 60)),
+        claim("Figure 5, statistic of (2)", check(std, 60), check(rms, 60)),
+        claim("Figure 5, full", check(both, 75)),
+        claim(
             "ours: the angle of full batch norm",
-            "(in no paper) it is arccos J(-1/(n-1)): 74.65 degrees at n = 10, 71.74 at n = 100",
-            Check(
-                "largest distance from the formula, degrees",
-                max(abs(a - f) for a, f in zip(full, formula, strict=True)),
-                "<=",
-                ABOUT / 5,
-            ),
-            basis="half a degree, a width of 1,000 being finite",
+            max(abs(a - f) for a, f in zip(full, formula, strict=True)),
         ),
     ]
 
@@ -249,23 +214,7 @@ def figure6(world: BatchNorm) -> Exhibit:
         "largest response.",
         None if world.tiny else _draw_figure6(drawn),
         world.settings(n=n, width=width, layers=layers, seeds=seeds),
-        (
-            Claim(
-                "Figure 6",
-                "without recentering some neurons respond to many inputs; with it the response of "
-                "most is negligible for most inputs",
-                Check(
-                    "p of more neurons that respond to 90 % of the inputs without recentering "
-                    f"(negligible for most: at least {silent:.0f} % of the neurons with it, every "
-                    "network)",
-                    more if silent > 50 else 1.0,
-                    "<=",
-                    LEVEL,
-                ),
-                basis=f"one-sided sign test over {seeds} networks, 5 % level; our reading: "
-                "negligible is a tenth of the largest response, most is half",
-            ),
-        ),
+        (claim("Figure 6", more if silent > 50 else 1.0, silent=silent, seeds=seeds),),
     )
 
 

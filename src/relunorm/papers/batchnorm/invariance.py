@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.theory.invariants import check_invariant
-from relunorm.papers.claim import Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import Check
 from relunorm.papers.exhibit import Exhibit, from_claims
 
+claim = claims_of("batchnorm")
+
 Array = NDArray[np.float64]
-ERRORS = "4 standard errors of a sampled mean"
 
 
 def theorem13(world: BatchNorm) -> Exhibit:
@@ -41,41 +43,14 @@ def theorem13(world: BatchNorm) -> Exhibit:
         None,
         world.settings(),
         (
-            Claim(
-                "Definition 12",
-                "one odd point and a cluster at one point: a layer reproduces it in expectation "
-                "(its Gram matrix)",
-                Check("largest violation of items 1 to 4", worst, "<=", 1e-9),
-            ),
-            Claim(
+            claim("Definition 12", worst),
+            claim(
                 "Theorem 13",
-                "the expectation of the next layer is invariant, so |E x_1|^2 = 1",
-                Check(
-                    "smallest distance of |E x_1|^2 from 1, in standard errors",
-                    min(abs(row[3] - 1) / row[4] for row in rows),
-                    "<=",
-                    4,
-                ),
-                "its expected Gram matrix is; |E x_1|^2 = 1/pi",
-                Check(
-                    "largest distance from 1/pi, in standard errors",
-                    away if worst <= 1e-9 else math.inf,
-                    "<=",
-                    4,
-                ),
-                basis=ERRORS,
+                min(abs(row[3] - 1) / row[4] for row in rows),
+                away if worst <= 1e-9 else math.inf,
             ),
-            Claim(
-                "(95)-(98) scale of a layer",
-                "E|ReLU(Wx)|^2 = d sigma^2/2 |x|^2, whatever x is",
-                Check("largest deviation in standard errors", _scale(world, rng), "<=", 4),
-                basis=ERRORS,
-            ),
-            Claim(
-                "(99)-(110) recentred points",
-                "coordinates and norms of x_1 and nu less the mean, which give alpha",
-                exact("largest difference", max(row[5] for row in rows)),
-            ),
+            claim("(95)-(98) scale of a layer", _scale(world, rng)),
+            claim("(99)-(110) recentred points", max(row[5] for row in rows)),
         ),
     )
 
@@ -99,73 +74,26 @@ def invariance(world: BatchNorm) -> Exhibit:
         "invariance",
         "Definition 12, Theorem 14 and (111)",
         (
-            Claim(
+            claim(
                 "ours: Definition 12 is unstable",
-                "(in no paper) squared distances in the cluster grow by alpha = n^2/(n^2 - 2n + 2)",
                 Check("growth a layer", grown, "=", n**2 / (n**2 - 2 * n + 2), 1e-3),
-                basis="a finite difference of 1e-10",
             ),
-            Claim(
+            claim(
                 "Theorem 14, hypothesis",
-                "an invariant representation with R > n/(n-1)",
                 empty,
-                "empty with Definition 12; drop 'invariant' and it is not",
-                Check(
-                    "R (n-1)/n of a batch that meets the rest",
-                    closed.radius * (n - 1) / n if closed.hypothesis else 0.0,
-                    ">",
-                    1,
-                ),
+                closed.radius * (n - 1) / n if closed.hypothesis else 0.0,
             ),
-            Claim(
-                "Theorem 14, item 1",
-                "E|x_1'| = 1",
-                Check("its distance from 1 at width 3, in standard errors", odd[0], "<=", 4),
-                "E|x_1'|^2 = 1",
-                Check("its distance from 1, in standard errors", odd[1], "<=", 4),
-                basis=ERRORS,
-            ),
-            Claim(
-                "Theorem 14, item 2",
-                "E|nu'| = 1/(n-1)",
-                Check("its distance at width 3, in standard errors", cluster[0], "<=", 4),
-                "E|nu'|^2 = 1/(n-1)^2",
-                Check("its distance, in standard errors", cluster[1], "<=", 4),
-                basis=ERRORS,
-            ),
-            Claim(
-                "Theorem 14, item 3",
-                "x_1' is orthogonal to nu' for every W",
-                exact("largest |product| over random W", product),
-            ),
-            Claim(
+            claim("Theorem 14, item 1", odd[0], odd[1]),
+            claim("Theorem 14, item 2", cluster[0], cluster[1]),
+            claim("Theorem 14, item 3", product),
+            claim(
                 "Theorem 14, item 4",
-                "expected squared distances in the cluster of an invariant representation, its "
-                "mean included, shrink",
                 empty,
-                "no representation meets the hypothesis; without the word 'invariant' they shrink",
-                Check(
-                    "largest sampled ratio after over before, plus 4 standard errors (in closed "
-                    f"form {closed.contraction:.3f})",
-                    ratio if closed.hypothesis and closed.contraction < 1 else math.inf,
-                    "<",
-                    1,
-                ),
-                basis="the statement; " + ERRORS,
+                ratio if closed.hypothesis and closed.contraction < 1 else math.inf,
+                contraction=closed.contraction,
             ),
-            Claim(
-                "(8), (111) arc-cosine kernel",
-                "E ReLU(w.x) ReLU(w.y) in closed form",
-                Check("largest deviation from samples in standard errors", kernel, "<=", 5),
-                basis="5 standard errors: the largest of 21 sampled means",
-            ),
-            Claim(
-                "after (111): K exceeds the product",
-                "K(x, y) > x.y whenever x differs from y",
-                Check("K/(x.y) - 1 at y = 2x", on_ray, ">", 1e-9),
-                "for x, y not on one ray",
-                Check("smallest K - x.y off one ray", above, ">", 0),
-            ),
+            claim("(8), (111) arc-cosine kernel", kernel),
+            claim("after (111): K exceeds the product", on_ray, above),
         ),
         settings=world.settings(),
     )

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, costs
-from relunorm.papers.statistics import LEVEL, share_above
+from relunorm.papers.statistics import share_above
+
+claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
 #: A depth at which every split but the most unbalanced ones has faded.
@@ -57,7 +60,6 @@ def theorem11(world: BatchNorm) -> Exhibit:
         over("norm ratio", table["norm bound"], ~one),
         over("deficit of the angle", table["angle bound"], ~one),
     )
-    small = "0.01 degrees: what is left of an angle that goes to 0"
     split, split_inside, together = _small_trees(world, rng)
     first, later = _unbalanced(world, rng)
     below = math.pi / (2 * math.sqrt(2) * (n - 1))
@@ -73,112 +75,27 @@ def theorem11(world: BatchNorm) -> Exhibit:
         None,
         world.settings(depth=DEEP),
         (
-            Claim(
-                "Theorem 11, item 1",
-                "smallest and largest input are orthogonal at every layer",
-                exact(
-                    "largest |cosine|, layers 1 to 6, 12, 40 and 20,000",
-                    worst("cosine of the ends"),
-                ),
-            ),
-            Claim(
-                "Theorem 11, item 2",
-                "the angles among the others go to 0",
-                Check("largest, degrees", worst("largest inner angle"), "<=", 0.01),
-                basis=small,
-            ),
-            Claim(
-                "Theorem 11, item 3",
-                "cluster norm over that of one of the ends is at most 3/(n-2)",
-                Check(
-                    "largest ratio over the bound", over("norm ratio", table["norm bound"]), "<=", 1
-                ),
-            ),
-            Claim(
-                "Theorem 11, item 4",
-                "the cluster is within sqrt(2 pi)/(n-2) of orthogonal to one of the ends, (12)",
-                Check(
-                    "largest deficit over the bound",
-                    over("deficit of the angle", table["angle bound"]),
-                    "<=",
-                    1,
-                ),
-            ),
-            Claim(
+            claim("Theorem 11, item 1", worst("cosine of the ends")),
+            claim("Theorem 11, item 2", worst("largest inner angle")),
+            claim("Theorem 11, item 3", over("norm ratio", table["norm bound"])),
+            claim("Theorem 11, item 4", over("deficit of the angle", table["angle bound"])),
+            claim(
                 "Section III: coordinates have odd points of their own",
-                "each coordinate is a tree of its own and yields a different odd point",
-                Check(
-                    f"p of more than half of the batches ({apart} of {batches}, d = 3, n = 20)",
-                    share_above(apart, batches, 0.5),
-                    "<=",
-                    LEVEL,
-                ),
-                basis="would yield: more than half; binomial test, one-sided, 5 % level",
+                share_above(apart, batches, 0.5),
+                apart=apart,
+                batches=batches,
             ),
-            Claim(
-                "Remark: Theorem 11 for d > 1",
-                "the theorem holds for d > 1 if one point is largest in every coordinate and "
-                "another smallest",
-                Check("largest of items 1 to 4 over its bound, d = 3", several, "<=", 1),
-            ),
-            Claim(
-                "ours: sharp limits of the tree",
-                "(in no paper) the ratio is sqrt((1+r)/((n-1)^2+r)), r in [0, 1]",
-                Check("largest relative difference", worst("sharp ratio"), "<=", 1e-6),
-                basis="what has not faded after 20,000 layers",
-            ),
-            Claim(
-                "Appendix D: (39)-(40) a row's contribution",
-                "the binomial sum (39) is (40), and both are what a two-cluster row leaves after T "
-                "layers",
-                exact("largest relative difference", _contribution(world)),
-            ),
-            Claim(
-                "Appendix D: (41)-(45) the unbalanced rows dominate",
-                "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, as the splits 1 and n-1 do",
-                Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
-                basis="what has not faded after 20,000 layers",
-            ),
-            Claim(
-                "Appendix D: after (41) the set is not empty",
-                "at every layer from the one where rows have three clusters at most, some row is "
-                "split 1 and n-1",
-                Check("least weight of such rows there, 0 to 4, 0 to 5 and random", first, ">", 0),
-                "from some layer on, both (1, n-1) and (n-1, 1): positive transformations alone "
-                "lead to the one, after a negative one to the other",
-                Check("least weight of either 30 layers on, over all", later, ">", 0),
-            ),
-            Claim(
-                "Appendix D: after (41) the points together",
-                "rows split 1 and n-1 keep the points {2, ..., n-2} together",
-                Check("points together in all such rows, n = 6", together, "=", 3),
-                "{2, ..., n-1}, all the inner ones, as (42) needs",
-                Check("points together in all such rows, n = 6", together, "=", 4),
-            ),
-            Claim(
-                "Appendix D: (42) one set for all pairs",
-                "points i, j of {2, ..., n} are in one cluster of every row split 1 and n-1",
-                Check("such rows of small trees that part them", split, "=", 0),
-                "points of {2, ..., n-1}: n is alone in the rows (n-1, 1)",
-                Check("such rows that part them", split_inside, "=", 0),
-            ),
-            Claim(
-                "Appendix D: (46)-(47) norms of the ends",
-                "(n-1)^2 and 1 times the two weights, (45) their sum for the others",
-                Check("largest relative difference", worst("(45)-(47) off by"), "<=", 1e-6),
-                basis="what has not faded after 20,000 layers",
-            ),
-            Claim(
-                "Appendix D: (48) the ratio",
-                "the numerator holds the weight of L_1 alone",
-                Check("largest relative difference", worst("(48) off by"), "<=", 1e-6),
-                "of L_1 and L_2, as (45) and (49) have it",
-                Check("largest relative difference of (49)", worst("(49) off by"), "<=", 1e-6),
-                basis="what has not faded after 20,000 layers",
-            ),
-            Claim(
+            claim("Remark: Theorem 11 for d > 1", several),
+            claim("ours: sharp limits of the tree", worst("sharp ratio")),
+            claim("Appendix D: (39)-(40) a row's contribution", _contribution(world)),
+            claim("Appendix D: (41)-(45) the unbalanced rows dominate", worst("decay off by")),
+            claim("Appendix D: after (41) the set is not empty", first, later),
+            claim("Appendix D: after (41) the points together", together, together),
+            claim("Appendix D: (42) one set for all pairs", split, split_inside),
+            claim("Appendix D: (46)-(47) norms of the ends", worst("(45)-(47) off by")),
+            claim("Appendix D: (48) the ratio", worst("(48) off by"), worst("(49) off by")),
+            claim(
                 "Appendix D: (49)-(52) the ratio's bound",
-                "its square is at most 2/(n-1)^2",
                 Check(
                     "largest squared over the bound (a symmetric batch of 50 reaches it)",
                     over("norm ratio", np.sqrt(2) / (n - 1)) ** 2,
@@ -186,12 +103,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
                     1,
                     1 / (n.max() - 1) ** 2,
                 ),
-                basis="reached but for 1 beside (n-1)^2 in the denominator of (49)",
             ),
-            Claim(
+            claim(
                 "Appendix D: (53)-(60) angles",
-                "inner products (53)-(58), and a deficit of at most arcsin of 1/(sqrt(2) (n-1)), "
-                "which is at most pi/(2 sqrt(2) (n-1))",
                 Check(
                     "largest over the first (a symmetric batch of 50 reaches it; formulas within "
                     "1e-6)",
@@ -202,7 +116,6 @@ def theorem11(world: BatchNorm) -> Exhibit:
                     1,
                     1 / (n.max() - 1) ** 2,
                 ),
-                basis="reached but for 1 beside (n-1)^2 in (57)",
             ),
         ),
     )

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.claim import Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import Claim
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
+claim = claims_of("batchnorm")
+
 Array = NDArray[np.float64]
-ERRORS = "4 standard errors of a sampled mean"
 
 
 @costs(0.5)
@@ -51,29 +53,11 @@ def theorem3(world: BatchNorm) -> Exhibit:
         None,
         world.settings(),
         (
-            Claim(
-                "Definition 1, example",
-                "n equally spaced points, n odd: n cells and gamma = 1/n",
-                Check("largest difference of either", printed, "<=", 1e-9),
-                "2n cells, gamma = 1/(2n)",
-                Check("largest difference of either", halved, "<=", 1e-9),
-            ),
-            Claim(
-                "Theorem 3, item 1",
-                "E[y] <= n/gamma neurons until full rank",
-                Check("largest E[y] (less 4 errors) over the bound",
-                      max((row[3] - 4 * row[4]) / row[6] for row in rows), "<=", 1),
-                basis=ERRORS,
-            ),
-            Claim(
-                "ours: 2 + (n-1)/(2 gamma)",
-                "(in no paper) E[y] <= 2 + (n-1)/(2 gamma), at most half of n/gamma for n >= 2",
-                Check("largest E[y] (less 4 errors) over 2 + (n-1)/(2 gamma)",
-                      max((row[3] - 4 * row[4]) / row[5] for row in rows), "<=", 1),
-                basis=ERRORS,
-            ),
+            claim("Definition 1, example", printed, halved),
+            claim("Theorem 3, item 1", max((row[3] - 4 * row[4]) / row[6] for row in rows)),
+            claim("ours: 2 + (n-1)/(2 gamma)", max((row[3] - 4 * row[4]) / row[5] for row in rows)),
         ),
-    )  # fmt: skip
+    )
 
 
 def rank(world: BatchNorm) -> Exhibit:
@@ -111,129 +95,32 @@ def rank(world: BatchNorm) -> Exhibit:
         "rank",
         "Section I: ReLU raises the rank",
         (
-            Claim(
-                "(1)-(4) batch norm",
-                "after (2) and (3) every neuron has mean 0 and variance 1 over the batch",
-                exact("largest difference", _moments(world, rng)),
-            ),
+            claim("(1)-(4) batch norm", _moments(world, rng)),
             _products(world, rng),
-            Claim(
-                "Lemma 2",
-                "if t of t + 1 points have rank t, a further neuron makes it t + 1 with "
-                "probability at least gamma of the t + 1",
-                Check(
-                    "smallest (share less gamma) in standard errors, t = 4, a circle and two "
-                    "random batches, 10 layers of four to six neurons each",
-                    sharp,
-                    ">=",
-                    -4,
-                ),
-                basis=ERRORS,
-            ),
-            Claim(
-                "Lemma 2, proof (18)-(20)",
-                "pushing w across the nearest hyperplane keeps the other signs ((20) has x_i where "
-                "it means x_j)",
-                Check(
-                    "w.x_2 after the push across x_1 = (0.8, 0.6), w = (1, 0), x_2 = (1.1, 10)",
-                    crossed,
-                    ">",
-                    0,
-                ),
-                "it need not; the lemma itself holds",
-                Check("(share less gamma) in standard errors", sharp, ">=", -4),
-            ),
-            Claim(
+            claim("Lemma 2", sharp),
+            claim("Lemma 2, proof (18)-(20)", crossed, sharp),
+            claim(
                 "Lemma 2, proof (19)",
-                "the push along w.x_i / |x_i| x_i makes w.x_i negative",
-                Check("w.x_i after the push, |x_i| = 1/2", pushed, "<", 0),
-                "divided by |x_i|^2, that is along x_i / |x_i|, it does",
-                Check(
-                    "w.x_i then",
-                    float(world.push(w, short / np.linalg.norm(short), 1e-3) @ short),
-                    "<",
-                    0,
-                ),
+                pushed,
+                float(world.push(w, short / np.linalg.norm(short), 1e-3) @ short),
             ),
-            Claim(
+            claim(
                 "Theorem 3, item 2",
-                "with alpha n/gamma neurons, alpha > 2, the rank is full with at least the "
-                "probability (7a)",
-                Check(
-                    f"smallest share of {trials} layers with full rank less (7a), alpha = 2.01, "
-                    "2.5, 4",
-                    min(1 - m / trials - p for m, p in pairs),
-                    ">=",
-                    0,
-                ),
+                min(1 - m / trials - p for m, p in pairs),
                 short=luck,
-                basis="(7a) itself; a share below it refutes it by a binomial test, 5 % level",
+                trials=trials,
             ),
-            Claim(
-                "(26)-(27) waiting times",
-                "E[y_t] <= 1/gamma(X^(t+1)) for t = 1, ..., n: a weaker bound where there is a "
-                "point t + 1, and none at t = n",
-                Check(
-                    "largest E[y_t] (less 4 errors) times gamma(X^(t+1)), t = 1 to n = 5",
-                    printed_waits,
-                    "<=",
-                    1,
-                ),
-                "E[y_t] <= 1/gamma(X^(t))",
-                Check("largest E[y_t] (less 4 errors) times gamma(X^(t))", waits, "<=", 1),
-                basis=ERRORS,
-            ),
-            Claim(
-                "(27): gamma falls with the points",
-                "gamma(X^(t)) does not rise with t",
-                exact("largest rise, batches of 5 in the plane", _rise(world, rng)),
-            ),
-            Claim(
-                "(28): y_t are independent",
-                "y_1, ..., y_n are independent",
-                Check(
-                    "P(y_2 = 0 | y_1 > 1) less P(y_2 = 0 | y_1 = 1), in standard errors, two "
-                    "points at a right angle",
-                    dependence,
-                    "<=",
-                    4,
-                ),
-                "not: rows skipped for x_1 may serve x_2. (28) needs only that each wait, given "
-                "the past, is at most geometric: P(y_2 > k | y_1) <= (1 - gamma)^k",
-                Check("largest excess over that, in standard errors, k = 1 to 8", tail, "<=", 4),
-                basis=ERRORS,
-            ),
-            Claim(
-                "(28b)-(28d) Chernoff's bound",
-                "the minimum over s of (28b) is (28c), which is at most (28d)",
-                Check(
-                    "largest difference of logarithms over gamma, alpha; order",
-                    gap if order else math.inf,
-                    "<=",
-                    1e-6,
-                ),
-                basis="the accuracy of the numerical minimum",
-            ),
-            Claim(
+            claim("(26)-(27) waiting times", printed_waits, waits),
+            claim("(27): gamma falls with the points", _rise(world, rng)),
+            claim("(28): y_t are independent", dependence, tail),
+            claim("(28b)-(28d) Chernoff's bound", gap if order else math.inf),
+            claim(
                 "Corollary 4",
-                "no two columns collinear: full rank after batch norm and ReLU",
-                Check("rank of (0,1), (1,1), (3,1) at width 5,000", found, "=", 3),
-                "no two centred columns collinear: then Theorem 3 holds with their gamma",
-                Check(
-                    "E[y] (less 4 errors) over n/gamma, five such points (rank of the three above "
-                    f"at most {condition.attainable})",
-                    _centred(world) if condition.attainable == 2 else math.inf,
-                    "<=",
-                    1,
-                ),
-                basis="the statement; " + ERRORS,
+                found,
+                _centred(world) if condition.attainable == 2 else math.inf,
+                attainable=condition.attainable,
             ),
-            Claim(
-                "Section I: comparison with Dittmer et al.",
-                "with input dimension 2 the image of a ReLU layer has as many dimensions as rows, "
-                "not 2",
-                Check("smallest rank / rows, 2 to 32 rows", _image(world, rng), "=", 1),
-            ),
+            claim("Section I: comparison with Dittmer et al.", _image(world, rng)),
         ),
         settings=world.settings(),
     )
@@ -277,17 +164,10 @@ def _products(world: BatchNorm, rng: np.random.Generator) -> Claim:
         beyond_max.append(max(ranks[:2]) - ranks[1])
         beyond_min.append(ranks[2] - min(ranks[:2]))
         raised.append(int(np.linalg.matrix_rank(world.relu(W @ X))) - ranks[1])
-    return Claim(
+    return claim(
         "Section I: rank of a product",
-        "rank(AB) <= max(rank A, rank B), so a linear layer cannot raise the rank, and ReLU can",
-        Check("rise of the rank that max(rank W, rank X) allows, most", max(beyond_max), "<=", 0),
-        "true, but it follows from rank(AB) <= min",
-        Check(
-            "by how much rank(WX) exceeds min(rank W, rank X), most (ReLU raises it)",
-            max(beyond_min) if max(raised) > 0 else math.inf,
-            "<=",
-            0,
-        ),
+        max(beyond_max),
+        max(beyond_min) if max(raised) > 0 else math.inf,
     )
 
 

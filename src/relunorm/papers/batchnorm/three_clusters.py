@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.limit import split_weights
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, from_claims
+
+claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
 #: Layers after which rows of three clusters, and splits but the most unbalanced ones, have faded.
@@ -29,128 +32,41 @@ def appendix_e(world: BatchNorm) -> Exhibit:
     printed_d, true_d = _cumulative(world)
     at_first, at_last, drift = _four_weights(world, rng)
     allowed = _allowed_deficit()
-    faded = "what has not faded after 20,000 layers"
     return from_claims(
         "appendix_e",
         "Appendix E: rows of three clusters",
         (
-            Claim(
-                "Appendix E: the middle cluster is one point",
-                "the middle cluster of a row with three holds one point",
-                Check("most points in one, small trees", _middle(world, rng), "=", 1),
-            ),
-            Claim(
-                "Appendix E: 2^T rows at layer T",
-                "a row of three clusters at layer t generates 2^T rows at layer T",
-                Check("rows it generates, t = 2 and T = 3", below, "=", 8),
-                "at layer t + T, and one of them at most has three clusters",
-                Check("rows it generates there", above, "=", 8),
-            ),
-            Claim(
+            claim("Appendix E: the middle cluster is one point", _middle(world, rng)),
+            claim("Appendix E: 2^T rows at layer T", below, above),
+            claim(
                 "Appendix E: (61)-(62) three-cluster rows",
-                "the three-cluster row adds at most ((n-1)/n)^(2T) c^2, its rows (2, n-2) at most "
-                "(61), which is at most (62), and both fade against (40)",
-                Check("(61) over (62), largest, n = 3", _three_rows(world, (3,)), "<=", 1),
-                "for n >= 4: for n = 3 (62) is negative, and (2, n-2) is (n-1, 1)",
-                Check(
-                    "largest contribution over (61), (61) over (62) or rate over that of (40), n "
-                    "= 4, 5, 8 (T = 2 to 7) and 50",
-                    _three_rows(world, (4, 5, 8, 50)),
-                    "<=",
-                    1 + ROUNDING,
-                ),
+                _three_rows(world, (3,)),
+                _three_rows(world, (4, 5, 8, 50)),
             ),
-            Claim(
-                "Appendix E: (63)-(65) norms by composition",
-                "a row (1, n-1) adds 1/n^2 of its square to |x_i|^2 and ((n-1)/n)^2 to |x_1|^2, a "
-                "row (2, n-2) 4/n^2 and ((n-2)/n)^2, and so on",
-                exact("largest relative difference, n = 5, 8, 20", norms),
-            ),
-            Claim(
-                "Appendix E: i in {3, n-2}",
-                "(63) is for i in {3, n-2}",
-                Check("points it is right for, n = 8", matching, "=", 2),
-                "for i in {3, ..., n-2}",
-                Check("points it is right for, n = 8", matching, "=", 4),
-            ),
-            Claim(
+            claim("Appendix E: (63)-(65) norms by composition", norms),
+            claim("Appendix E: i in {3, n-2}", matching, matching),
+            claim(
                 "Appendix E: (66)-(73) norm ratios",
-                "(66) is at most (68), and so the smaller squared ratio at most 8/(n-2)^2",
-                Check(
-                    "that ratio over the bound where it is largest: as many rows (2, n-2) as "
-                    f"(n-2, 2), n = 100 ((66) over (68) with (2, n-2) alone: {by_two:.6g})",
-                    rest if abs(by_two - 1) <= ROUNDING else math.nan,
-                    "=",
-                    1,
-                    4 / 98**2,
-                ),
-                basis="reached but for 4 beside (n-2)^2 in the denominator of (66)",
+                rest if abs(by_two - 1) <= ROUNDING else math.nan,
+                by_two=by_two,
             ),
-            Claim(
-                "Appendix E: after (71) A, B, C and D are positive",
-                "A(T), B(T), C(T) and D(T) are positive for every T >= 1",
-                Check("least of them at t = 1, T = 1, the batch 0 to 4", at_first, ">", 0),
-                "for T large enough",
-                Check("least of them 60 layers on, as a share, all batches", at_last, ">", 0),
+            claim("Appendix E: after (71) A, B, C and D are positive", at_first, at_last),
+            claim("Appendix E: after (71) the ratio converges", drift),
+            claim(
+                "Appendix E: (74)-(80) the second point", largest if second <= 1e-6 else math.nan
             ),
-            Claim(
-                "Appendix E: after (71) the ratio converges",
-                "(A(T) + C(T))/(B(T) + D(T)) converges to a constant",
-                Check(
-                    "largest relative change from T = 200 to 400, all batches", drift, "<=", 1e-6
-                ),
-                basis="what has not faded after 200 layers",
-            ),
-            Claim(
-                "Appendix E: (74)-(80) the second point",
-                "(77) and (78), and so a squared ratio of at most 2/(n-1)^2 to one of the ends",
-                Check(
-                    "largest ratio over that bound, reached by a symmetric batch of 20 points "
-                    "((77) and (78) within 1e-6)",
-                    largest if second <= 1e-6 else math.nan,
-                    "=",
-                    1,
-                    1 / 19**2,
-                ),
-                basis="reached but for 1 beside (n-1)^2 in the denominator; " + faded,
-            ),
-            Claim(
-                "Appendix E: D(T)",
-                "C(T) and D(T) are both the cumulative exponents of the rows (1, 1, n-2)",
-                Check("relative difference of (76)", printed_d, "<=", 1e-3),
-                "D(T) is that of the rows (n-2, 1, 1)",
-                Check("relative difference of (76)", true_d, "<=", 1e-3),
-                basis=f"what has not faded after {LONG} layers, (49/50)^{LONG}",
-            ),
-            Claim(
-                "Appendix E: (81)-(86) cosines",
-                "inner products (81), (82) and the cosine (84), which is at most (85)",
-                exact("largest relative difference, n = 5, 8, 20", products),
-            ),
-            Claim(
-                "Appendix E: (89)-(94) cosines of the second point",
-                "the cosines (91) of point 2 to the ends, one of them at most 1/(sqrt(2) (n-1))",
-                Check("largest difference of (91)", cosines, "<=", 1e-6),
-                basis=faded,
-            ),
-            Claim(
-                "Appendix E: (92) its norms",
-                "(92) is the product of points 2 and n over |x_2| |x_1|",
-                Check("largest relative difference", wrong_norm, "<=", 1e-6),
-                "over |x_2| |x_n|, as (94) has it",
-                Check("largest relative difference", right_norm, "<=", 1e-6),
-                basis=faded,
-            ),
-            Claim(
+            claim("Appendix E: D(T)", printed_d, true_d),
+            claim("Appendix E: (81)-(86) cosines", products),
+            claim("Appendix E: (89)-(94) cosines of the second point", cosines),
+            claim("Appendix E: (92) its norms", wrong_norm, right_norm),
+            claim(
                 "Appendix E: (87) and (88)",
-                "(85) keeps the angle within sqrt(2 pi)/(n-2) of pi/2, (12) and (87)",
                 Check(
                     "largest deficit that (85) allows, times n - 2, n = 3 to 1,000",
                     allowed,
                     "<=",
                     world.angle_constant(3),
                 ),
-                "within sqrt(2) pi/(n-2), (88); the smaller constant holds too, by item 4",
                 Check(
                     "largest deficit that (85) allows, times n - 2",
                     allowed,

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.theory.tree import cluster_count
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+
+claim = claims_of("batchnorm")
 
 Array = NDArray[np.float64]
 
@@ -42,32 +45,11 @@ def tree(world: BatchNorm) -> Exhibit:
         "tree",
         "Section III: the tree model",
         (
-            Claim(
-                "(8)-(10) tree model",
-                "(8) summed over the unit vectors and their negatives, not all directions, is what "
-                "(10) with W = (I; -I) gives",
-                exact("largest relative difference, three layers", projected),
-            ),
-            Claim(
-                "Section III: a neuron depends on its parent only",
-                "a neuron's output depends on its parent's alone, so that branches are independent",
-                Check("rows but its two children that change with a row", strangers, "=", 0),
-            ),
-            Claim(
-                "Figure 4",
-                "a binary tree: every row has two children, its positive and its negative "
-                "transformation",
-                Check(
-                    "rows after three layers, all of them such children",
-                    len(layers[3]) if _born(world, layers[:4]) else math.nan,
-                    "=",
-                    8,
-                ),
-            ),
-            Claim(
+            claim("(8)-(10) tree model", projected),
+            claim("Section III: a neuron depends on its parent only", strangers),
+            claim("Figure 4", len(layers[3]) if _born(world, layers[:4]) else math.nan),
+            claim(
                 "ours: the tree is polynomial",
-                "(in no paper) at most n - 2 rows have three clusters or more, so that the Gram "
-                "matrix needs no exponential number of rows",
                 Check(
                     f"rows beyond n - 2 at depth 60 (Gram matrix equal to that of {2**depth:,} "
                     "rows)",
@@ -76,88 +58,22 @@ def tree(world: BatchNorm) -> Exhibit:
                     0,
                 ),
             ),
-            Claim(
-                "Lemma 7",
-                "a function of the entries never adds clusters",
-                Check("most clusters gained", _cluster_changes(world, rng), "<=", 0),
-            ),
-            Claim(
-                "Theorem 10",
-                "after finitely many transformations there are at most three clusters",
-                Check(
-                    "sequences of 400 that still have more (all positive to all negative, 5 to 20 "
-                    "points), or trees at their layer t0",
-                    unstable + _unstable(world, rng),
-                    "=",
-                    0,
-                ),
-            ),
-            Claim(
-                "Appendix C: (29)-(33) positive transformations",
-                "while positive transformations keep more than three clusters, c_3 - c_2 and the "
-                "number n_t >= 2 of positive entries stay (31), the mean exceeds (c_3 - c_2)/n "
-                "(32) and shrinks by 1 - n_t/n (33)",
-                exact(
-                    "largest change of the first two, distance from (33) or shortfall of (32)",
-                    max(change, mean, below),
-                ),
-            ),
-            Claim(
-                "Appendix C: (31) after negative transformations",
-                "c_3 - c_2 is constant under negative ones too (the last case of the proof)",
-                exact("its largest change", reuse),
-                "the smallest interior gap does not shrink, which is all the proof needs",
-                exact("by how much it shrinks, most", conserved),
-            ),
-            Claim(
+            claim("Lemma 7", _cluster_changes(world, rng)),
+            claim("Theorem 10", unstable + _unstable(world, rng)),
+            claim("Appendix C: (29)-(33) positive transformations", max(change, mean, below)),
+            claim("Appendix C: (31) after negative transformations", reuse, conserved),
+            claim(
                 "Appendix C: (35) the mean contracts",
-                "while the clusters stay more than three (29), the mean after the second of two "
-                "negative transformations is (35b), (35c), x_max - mean after the first is that "
-                "of (35e), and the mean falls below 1 - 2/n of the one before both (35f)",
-                exact(
-                    "largest distance from (35b), (35c) and (35e), relative (largest mean over "
-                    f"(35f): {contraction:.2f})",
-                    formulas if contraction < 1 else math.nan,
-                ),
+                formulas if contraction < 1 else math.nan,
+                contraction=contraction,
             ),
-            Claim(
+            claim(
                 "Appendix C: (35d) is strict",
-                "x_max - mean falls strictly between the two",
-                Check("smallest fall, relative", -equal, ">", 1e-12),
-                "if a positive transformation lies between, and is equal if none does; (35f) holds "
-                "all the same",
-                Check(
-                    "largest rise with one or two between, relative (the mean below (35f) always, "
-                    "no rise with none)",
-                    between if contraction < 1 and equal <= ROUNDING else math.nan,
-                    "<",
-                    0,
-                ),
+                -equal,
+                between if contraction < 1 and equal <= ROUNDING else math.nan,
             ),
-            Claim(
-                "Figure 7",
-                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36) and "
-                "(37), and after T transformations (38)",
-                exact(
-                    "largest relative difference, T = 1 and 12 random ones",
-                    _two_clusters(world, rng),
-                ),
-            ),
-            Claim(
-                "Figure 8",
-                "three clusters: at every step one child has three, the other two",
-                Check(
-                    "rows with other children, of 1,000 random ones and ten whose middle cluster "
-                    "is at the mean",
-                    others + ties,
-                    "=",
-                    0,
-                ),
-                "unless the middle cluster is at the mean, as in (0, 1, 2): then both have two",
-                Check(
-                    "random rows with other children", others if ties == 10 else math.nan, "=", 0
-                ),
-            ),
+            claim("Figure 7", _two_clusters(world, rng)),
+            claim("Figure 8", others + ties, others if ties == 10 else math.nan),
         ),
         figure=None if world.tiny else _draw_tree(brute_force(world, x[None], 3)),
         settings=world.settings(),

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import Check
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.maps import EVERY, SURFACE, WINDOWS, sides_dead, starts
+from relunorm.papers.dying.maps import SURFACE, WINDOWS, sides_dead, starts
 from relunorm.papers.dying.theory.trajectories import vector_field
 from relunorm.papers.dying.unit import left_at
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+
+claim = claims_of("dying")
 
 #: Weights at which the attracting line is located.
 LINE = (0.2, 0.5, 0.8)
@@ -58,47 +61,15 @@ def figure3(world: Dying) -> Exhibit:
         None if world.tiny else _draw_fields([row[0] for row in rows]),
         world.settings(),
         (
-            Claim(
-                "Figure 3",
-                "at gamma = 0.001 most parameters from the right side end in the dead cone",
-                Check("percent of the starts with w > 0 that die, least", table[-1, 2], ">", 50),
-                basis=f"most: more than half; {EVERY}",
-            ),
-            Claim(
-                "Figure 3: gradients in the dead cone",
-                "gradients tend to zero there, and towards w = 0 in the lower half (the caption)",
-                Check(
-                    "largest norm over that of the affine model and over what (27)-(29) leave, "
-                    "b/|w| = -4, -6, -8, every gamma",
-                    table[:, 3].max(),
-                    "<=",
-                    1,
-                ),
-                basis="(27)-(29) leave Phi(-h) + (1 + sqrt(1 + h^2)) phi(h) at most at b/|w| = -h: "
-                "7e-4 at the paper's -4, 5e-14 at -8",
-            ),
-            Claim(
+            claim("Figure 3", table[-1, 2]),
+            claim("Figure 3: gradients in the dead cone", table[:, 3].max()),
+            claim(
                 "Section 5: the optimum ends between the cones",
-                "as gamma falls the optimum nears the origin and lies between the two cones",
-                Check(
-                    "largest |b|/|w| of the loss's minimum at gamma 0.001, Delta 0 and 0.1",
-                    max(best[0.0][-1][1], best[0.1][-1][1]) if nearer else math.nan,
-                    "<",
-                    -SURFACE,
-                ),
-                "for Delta = 0 only, and then at every gamma; else it ends in one of the cones",
-                Check(
-                    "largest |b|/|w| of the minimum, Delta = 0, gamma 1 to 0.001",
-                    max(ratio for _, ratio in best[0.0]) if nearer else math.nan,
-                    "<",
-                    -SURFACE,
-                ),
-                basis="the paper's 4 for the cones' surfaces; Section 5 leaves Delta free",
+                max(best[0.0][-1][1], best[0.1][-1][1]) if nearer else math.nan,
+                max(ratio for _, ratio in best[0.0]) if nearer else math.nan,
             ),
-            Claim(
+            claim(
                 "Section 5: an attracting line",
-                "a line in the lower right quadrant attracts; it moves towards the dead cone as "
-                "gamma falls and ends inside it",
                 Check(
                     f"largest b/|w| of the line at w = 0.2, 0.5, 0.8, gamma 0.001 (at least "
                     f"{lines[0].min():.3g} at 0.1; paths from both sides are left {pulled:.2g} "
@@ -107,17 +78,8 @@ def figure3(world: Dying) -> Exhibit:
                     "<",
                     SURFACE,
                 ),
-                basis="the paper's -4 for the cone's surface: outside at 0.1, inside at 0.001; "
-                "attracts: from both sides, at least half of the way",
             ),
-            Claim(
-                "Section 5: lower left quadrant",
-                "it evolves to the linear cone and then to the ground truth",
-                Check("percent of it that dies, least over gamma", table[:, 1].min(), "<", 50),
-                "all of it dies without momentum that a single update does not carry across w = 0",
-                Check("percent of it with w < -eta gamma that dies", table[:, 4].min(), "=", 100),
-                basis="it evolves so: at least half of it; all: all of it",
-            ),
+            claim("Section 5: lower left quadrant", table[:, 1].min(), table[:, 4].min()),
         ),
     )
 
@@ -194,7 +156,7 @@ def _draw_fields(gammas: list[float]) -> Any:
 
 def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     """Streamlines of gradient descent over the size of the gradient (figure 3)."""
-    from relunorm.dying.plots import OPTIMUM, draw_cone
+    from relunorm.dying.basins import MARK, draw_cone
 
     axis = np.linspace(-extent, extent, 161)
     w, b = np.meshgrid(axis, axis)
@@ -206,6 +168,6 @@ def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     )  # fmt: skip
     ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
     draw_cone(ax, extent)
-    ax.plot(gamma, 0.0, zorder=5, **OPTIMUM)
+    ax.plot(gamma, 0.0, zorder=5, **MARK)
     ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
     ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)

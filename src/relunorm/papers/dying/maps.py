@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import Check
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+
+claim = claims_of("dying")
 
 #: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
 SURFACE = -4.0
@@ -42,9 +45,8 @@ def figure4(world: Dying) -> Exhibit:
         picture,
         world.settings(grid=len(found[0].axis), eta=0.1),
         (
-            Claim(
+            claim(
                 "Figure 4: the region switches sign",
-                "the region that dies lies at w < 0 for gamma = 1 and at w > 0 for small gamma",
                 Check(
                     f"percent dead at w < 0, gamma 0.01 and 0.001, least ({sides[0][0]:.0f} at "
                     "gamma 1)",
@@ -52,7 +54,6 @@ def figure4(world: Dying) -> Exhibit:
                     "<",
                     50,
                 ),
-                "it spreads from w < 0 to both sides",
                 Check(
                     f"percent dead of either side, gamma 0.001, least ({sides[0][1]:.0f} at w > 0, "
                     "gamma 1)",
@@ -62,46 +63,20 @@ def figure4(world: Dying) -> Exhibit:
                     ">",
                     50,
                 ),
-                basis="lies at: more than half of that side dies, less than half elsewhere; "
-                f"{EVERY}",
+                basis=(
+                    f"lies at: more than half of that side dies, less than half elsewhere; {EVERY}"
+                ),
             ),
-            Claim(
+            claim(
                 "Figure 4: the majority converges",
-                "without momentum most starts reach the optimum: small gamma alone does not "
-                "prevent it",
-                Check("percent reaching it at gamma 0.001, at most", max(every[3]), ">", 50),
-                "at gamma 1 and 0.1, not at 0.001",
-                Check(
-                    "percent reaching it at gamma 1 and 0.1, least (a minority at 0.001)",
-                    min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
-                    ">",
-                    50,
-                ),
-                basis=f"the majority: more than half; 0.001: the paper's small scale; {EVERY}",
+                max(every[3]),
+                min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
             ),
-            Claim(
+            claim(
                 "Section 5: starts in the linear cone",
-                "without momentum starts in and near the linear cone approach the ground truth",
-                Check(
-                    "smallest share of the starts with b/|w| > 3 that reaches it, percent, every "
-                    "gamma",
-                    min(_from_linear_cone(one, 0, 3.0) for one in found),
-                    "=",
-                    100,
-                ),
-                basis="the paper's 4 for the cone, 3 for near it; all of them",
+                min(_from_linear_cone(one, 0, 3.0) for one in found),
             ),
-            Claim(
-                "Section 5: dead units stop on the cone's surface",
-                "units that die stop on the surface of the dead cone, not in its interior",
-                Check(
-                    "percent of those from outside that stop within 1 of b/|w| = -4, least",
-                    min(surface),
-                    ">",
-                    50,
-                ),
-                basis="the paper's -4 for the surface, within 1 for on it; more than half",
-            ),
+            claim("Section 5: dead units stop on the cone's surface", min(surface)),
         ),
     )
 
@@ -133,9 +108,8 @@ def figure5(world: Dying) -> Exhibit:
         picture,
         world.settings(grid=len(found[0].axis), eta=0.1),
         (
-            Claim(
+            claim(
                 "Figure 5",
-                "at gamma = 0.001 more momentum leads to more dying, until few starts are left",
                 Check(
                     f"largest fall of the dead share with beta, percent (it rises from "
                     f"{dead[0]:.0f} to {dead[-1]:.0f})",
@@ -147,17 +121,9 @@ def figure5(world: Dying) -> Exhibit:
                 ),
                 basis=f"few: less than a tenth of them at beta = 0.99; {EVERY}",
             ),
-            Claim(
-                "Figure 5, caption",
-                "the figure, in which only small regions reach the optimum, is without momentum",
-                Check("percent reaching it without momentum, most", few[0], "<", 10),
-                "with momentum, as the text says",
-                Check("percent reaching it at beta = 0.99, most", few[-1], "<", 10),
-                basis=f"small regions: less than a tenth; {EVERY}",
-            ),
-            Claim(
+            claim("Figure 5, caption", few[0], few[-1]),
+            claim(
                 "Figure 5: no change up to beta 0.7",
-                "up to beta = 0.7 the results are those without momentum, beyond it they are worse",
                 Check(
                     f"percent of the starts that end otherwise, gamma 0.001, at most (beyond, at "
                     f"least {min(late):.1f} percent more die)",
@@ -165,25 +131,17 @@ def figure5(world: Dying) -> Exhibit:
                     "<=",
                     5,
                 ),
-                basis="the same: less than a twentieth of the starts end otherwise, our reading",
             ),
-            Claim(
+            claim(
                 "Section 5: from the linear cone into the dead one",
-                "with momentum, starts in the linear cone can cross into the dead cone and get "
-                "stuck",
-                Check(
-                    "percent of the starts with b/|w| > 4 that stop below -4, gamma 0.001, beta "
-                    "0.99 (none without momentum)",
+                (
                     _from_linear_cone(small[-1], 1)
                     if _from_linear_cone(small[0], 1) == 0
-                    else math.nan,
-                    ">",
-                    0,
+                    else math.nan
                 ),
             ),
-            Claim(
+            claim(
                 "Figure 5: the interior fills",
-                "with momentum more and more units stop in the interior of the dead cone",
                 Check(
                     f"smallest rise with beta of the percent stopping beyond b/|w| = -5 from "
                     f"outside ({inside[0]:.2g} to {inside[-1]:.2g})",
@@ -191,18 +149,8 @@ def figure5(world: Dying) -> Exhibit:
                     ">",
                     0,
                 ),
-                basis="the interior: deeper than the paper's -4 by more than 1",
             ),
-            Claim(
-                "ours: momentum at gamma 1",
-                "(in no paper) at gamma = 1 momentum helps",
-                Check(
-                    "smallest rise of the optimum's share over beta = 0, percent",
-                    min(large[1:]) - large[0],
-                    ">",
-                    0,
-                ),
-            ),
+            claim("ours: momentum at gamma 1", min(large[1:]) - large[0]),
         ),
     )
 
@@ -272,7 +220,7 @@ def _maps(
 
 
 def _draw_maps(found: list[Any]) -> Any:
-    from relunorm.dying.plots import basin_legend, plot_basin
+    from relunorm.dying.basins import basin_legend, plot_basin
 
     columns = min(len(found), 7 if len(found) > 4 else 4)
     lines = -(-len(found) // columns)

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit, from_claims
+
+claim = claims_of("dying")
 
 Array = NDArray[np.float64]
 #: Scales of Section 6 and Theorem D.1: below 1 and above.
@@ -38,76 +41,25 @@ def setting(world: Dying) -> Exhibit:
         "setting",
         "Section 3: targets, surrogate and rotations",
         (
-            Claim(
-                "Figure 1: gamma is a variance",
-                "gamma = 0.1 is the variance of the targets",
-                Check("variance of the targets", scaled.var(), "=", 0.1, 1e-6),
-                "it is their standard deviation",
-                Check("standard deviation", scaled.std(), "=", 0.1, 1e-6),
-            ),
-            Claim(
-                "(3)-(4) rotated target",
-                "with a unitary O that maps Gamma to (0, ..., 0, gamma), gamma = |Gamma|, the "
-                "target is (0, ..., 0, gamma) O x + Delta, and one may study (0, ..., 0, gamma) x "
-                "+ Delta",
-                exact("largest difference of targets, or of losses", turned),
-            ),
-            Claim(
+            claim("Figure 1: gamma is a variance", scaled.var(), scaled.std()),
+            claim("(3)-(4) rotated target", turned),
+            claim(
                 "(11) equal errors",
-                "where the rectified target is at least the output, both errors are equal",
-                exact("largest difference", np.abs(error - surrogate)[above].max()),
-                "times the unit's activity, that is in the gradients, they are",
-                exact(
-                    "largest difference of the products",
-                    np.abs((error - surrogate) * on)[above].max(),
-                ),
+                np.abs(error - surrogate)[above].max(),
+                np.abs((error - surrogate) * on)[above].max(),
             ),
-            Claim(
+            claim(
                 "(12) larger errors",
-                "elsewhere the exact error is at least the surrogate's, which is >= 0",
-                Check("share of points", (error >= surrogate)[larger].mean(), "=", 1),
-                "reversed: 0 < exact <= surrogate",
-                Check(
-                    "share of points",
-                    ((error > 0) & (error <= surrogate))[larger].mean(),
-                    "=",
-                    1,
-                ),
+                (error >= surrogate)[larger].mean(),
+                ((error > 0) & (error <= surrogate))[larger].mean(),
             ),
-            Claim(
+            claim(
                 "Section 3: same sign",
-                "at every point x the exact and the surrogate's error are identical or of one "
-                "sign, and so are the gradients",
-                Check(
-                    "share of points at which both are",
-                    (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
-                    "=",
-                    1,
-                ),
-                "the gradients are; of the errors the exact one is 0 and the surrogate's -y > 0 "
-                "where y < 0 and the unit is off",
-                Check(
-                    "share of points at which the gradients are",
-                    _alike(error * on, surrogate * on).mean(),
-                    "=",
-                    1,
-                ),
+                (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
+                _alike(error * on, surrogate * on).mean(),
             ),
-            Claim(
-                "ours: signs in expectation",
-                "(in no paper) the expected gradients can have opposite signs",
-                Check(
-                    "share of units whose expected gradients oppose",
-                    _opposite_gradients(world),
-                    ">",
-                    0,
-                ),
-            ),
-            Claim(
-                "(13)-(14) rotation",
-                "a unitary U maps w to (0, ..., 0, |w|)",
-                exact("largest difference, of U'U from 1 too", turns),
-            ),
+            claim("ours: signs in expectation", _opposite_gradients(world)),
+            claim("(13)-(14) rotation", turns),
         ),
         settings=world.settings(),
     )
@@ -135,84 +87,27 @@ def scaling(world: Dying) -> Exhibit:
         "scaling",
         "Section 6 and Theorem D.1: dead layers and scales",
         (
-            Claim(
+            claim(
                 "Figure 6, caption: gradients",
-                "with one dead layer, no matter which, all gradients vanish but that of the last "
-                "bias",
-                Check(
-                    "other tensors that still move, first, second or third layer dead, at most",
-                    max(moving for moving, _ in caption),
-                    "=",
-                    0,
-                ),
-                "they vanish up to the next layer's weights; its bias and later layers move",
-                Check(
-                    "largest gradient up to there",
+                max(moving for moving, _ in caption),
+                (
                     max(still for _, still in caption)
                     if [moving for moving, _ in caption] == [4, 2, 0]
-                    else math.nan,
-                    "=",
-                    0,
+                    else math.nan
                 ),
             ),
-            Claim(
-                "Section 6: one unit rescales",
-                "with the start of one unit multiplied by gamma > 0 its whole path is, at the same "
-                "step size",
-                Check(
-                    "largest relative difference of w and b over 300 updates, gamma 0.001, 0.5, 3 "
-                    "against 1",
-                    _proportional(world, rng.normal(size=(2, 50))),
-                    "<=",
-                    1e-8,
-                ),
-                basis="rounding, which 300 updates amplify",
-            ),
-            Claim(
-                "Theorem D.1",
-                "for gamma other than 1 no single factor on all parameters multiplies a network by "
-                "gamma",
-                Check(
-                    f"of {len(works)} networks without biases, those for which one does",
-                    sum(works),
-                    "=",
-                    0,
-                ),
-                "no factor does so for all parameters; without biases gamma^(1/(N+1)) does",
-                Check(
-                    "least that any factor leaves, with biases (none left without)",
-                    left if all(works) else math.nan,
-                    ">",
-                    1e-6,
-                ),
-                basis="the least over a grid of factors and a local search, whose accuracy is 1e-8",
-            ),
-            Claim(
+            claim("Section 6: one unit rescales", _proportional(world, rng.normal(size=(2, 50)))),
+            claim("Theorem D.1", sum(works), left if all(works) else math.nan, works=len(works)),
+            claim(
                 "Theorem D.1, proof: gamma_n and alpha_n",
-                "for gamma > 1, gamma_n = nu^n > nu = alpha_n in every layer n = 1, ..., N + 1 "
-                "(and < for gamma < 1), so that weights and biases get different factors",
-                Check(
-                    "least relative difference of the factors of biases and weights, every layer",
-                    min(min(gaps) for gaps in above),
-                    ">",
-                    ROUNDING,
-                ),
-                "for n >= 2; in the first layer both get nu",
-                Check(
-                    "least from the second layer on (none in the first)",
+                min(min(gaps) for gaps in above),
+                (
                     min(min(gaps[1:]) for gaps in above)
                     if max(abs(gaps[0]) for gaps in above) <= ROUNDING
-                    else math.nan,
-                    ">",
-                    ROUNDING,
+                    else math.nan
                 ),
             ),
-            Claim(
-                "ours: layer-wise rescaling",
-                "(in no paper) the scale moves into the parameters exactly: W_n a and b_n a^n with "
-                "a = gamma^(1/(N+1))",
-                exact("largest relative difference", layerwise),
-            ),
+            claim("ours: layer-wise rescaling", layerwise),
         ),
         settings=world.settings(),
     )

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 from relunorm.papers.regression_data import Tables, load_tables
 from relunorm.papers.statistics import LEVEL, more_often
+
+claim = claims_of("dying")
 
 SIGNS = "one-sided sign test over the seeds, 5 % level (five seeds that agree give 1/32)"
 #: Scales and shifts of the targets whose fits are compared with those of (1, 0).
@@ -98,15 +101,15 @@ def _fit(where: str, runs: list[dict[str, Any]], updates: int, gamma: float, del
     worse, better = more_often(there, normal)
     item = f"Figure 1, error {where}" if where[0] == "a" else f"Figure 1, error at {where}"
     ratio = float(np.median(np.array(there) / np.array(normal)))
-    return Claim(
+    return claim(
         item,
-        "the fit to the training data is worse than with targets of mean 0 and variance 1",
         Check(
             f"p of a larger MSE / gamma^2 at gamma {gamma:g}, delta {delta:g} ({ratio:.3g} times)",
             worse,
             "<=",
             LEVEL,
         ),
+        printed="the fit to the training data is worse than with targets of mean 0 and variance 1",
         short="" if better <= LEVEL else "the seeds do not decide it on this one data set",
         basis=f"{SIGNS}; {updates:,} of the paper's 250,000 updates",
     )
@@ -127,9 +130,8 @@ def _dead_units(runs: list[dict[str, Any]], updates: int) -> list[Claim]:
     undecided = f"{updates:,} updates: the seeds do not decide it"
     against = adam[2] <= LEVEL or more_often(sgd, [0.0] * len(sgd))[0] <= LEVEL
     return [
-        Claim(
+        claim(
             "Figure 1, dead units",
-            "smaller targets lead to more dead units with Adam, and not with gradient descent",
             Check(
                 f"p of more dead at gamma {SMALL:g} than at 1, Adam ({np.mean(adam[0]):.2g} % "
                 f"more; {100 * max(sgd):.2g} % at most with gradient descent, whose MSE / gamma^2 "
@@ -139,22 +141,16 @@ def _dead_units(runs: list[dict[str, Any]], updates: int) -> list[Claim]:
                 LEVEL,
             ),
             short="" if against else undecided,
-            basis=f"{SIGNS}; with gradient descent none of any seed; {updates:,} of the paper's "
-            "250,000 updates",
-        ),
-        Claim(
-            "Figure 1: only with momentum",
-            "they do so only with momentum (the paper's optimizer with momentum is Adam)",
-            Check(
-                "percent more dead of a seed, Adam with beta1 = 0 (where Adam itself kills), most",
-                max(bare[0]) if adam[1] <= LEVEL else float("nan"),
-                "<=",
-                0,
+            basis=(
+                f"{SIGNS}; with gradient descent none of any seed; {updates:,} of the paper's "
+                "250,000 updates"
             ),
-            "Adam without momentum (beta1 = 0) kills too, so momentum is not needed",
-            Check("p of more dead, Adam with beta1 = 0", bare[1], "<=", LEVEL),
+        ),
+        claim(
+            "Figure 1: only with momentum",
+            max(bare[0]) if adam[1] <= LEVEL else float("nan"),
+            bare[1],
             short=undecided,
-            basis="only: none more without; " + SIGNS,
         ),
     ]
 
@@ -222,9 +218,8 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
         deep, flat = (added(kind, "adam", depth, when) for depth in (high, low))
         more, fewer = more_often(deep, flat)
         means = [100 * float(np.mean(part)) for part in (flat, deep)]
-        return Claim(
+        return claim(
             item,
-            printed,
             Check(
                 f"p of more dying with {high} than with {low} layers ({means[0]:.1f} % and "
                 f"{means[1]:.1f} % die; p of less {fewer:.2g})",
@@ -232,6 +227,7 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
                 "<=",
                 LEVEL,
             ),
+            printed=printed,
             short="" if fewer <= LEVEL else undecided,
             basis=SIGNS,
         )
@@ -243,19 +239,12 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
     sgd = [added(kind, "sgd", depth) for kind in plan.kinds for depth in plan.depths]
     killed = min(more_often(part, [0.0] * len(part))[0] for part in sgd)
     return [
-        Claim(
+        claim(
             "Figure 6, born dead",
-            "units of deeper perceptrons are born dead, those of residual networks with batch norm "
-            "are not (of these, the residual half follows from batch norm)",
-            Check(
-                f"p of more born dead with {high} than with {low} layers, perceptron (none in "
-                "residual networks)",
-                at_birth[0] if residual == 0 else 1.0,
-                "<=",
-                LEVEL,
-            ),
+            at_birth[0] if residual == 0 else 1.0,
             short="the seeds do not decide it" if some and residual == 0 else "",
-            basis=SIGNS,
+            high=high,
+            low=low,
         ),
         deeper("Figure 6, depth", "deeper perceptrons die more", "mlp"),
         deeper(
@@ -269,17 +258,11 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
             "mlp",
             when=1,
         ),
-        Claim(
+        claim(
             "Figure 6, SGD",
-            "SGD adds no dead units during training",
-            Check(
-                f"most that a seed adds, percent, over networks and depths (p {killed:.2g})",
-                100 * max(map(max, sgd)),
-                "<=",
-                0,
-            ),
+            100 * max(map(max, sgd)),
             short="" if killed <= LEVEL else undecided,
-            basis="none; " + SIGNS,
+            killed=killed,
         ),
     ]
 

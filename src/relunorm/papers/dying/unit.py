@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.theory.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit, from_claims
+
+claim = claims_of("dying")
 
 Array = NDArray[np.float64]
 #: Units that fire less often are called dead.
@@ -42,90 +45,25 @@ def unit(world: Dying) -> Exhibit:
         "unit",
         "Section 5: one ReLU unit",
         (
-            Claim(
-                "(21)-(23) firing probability",
-                "a unit fires with probability Phi(b/|w|)",
-                Check("largest deviation in standard errors", _sampled(world, w, b), "<=", 5),
-                basis="5 standard errors for the largest of 200 shares (a union bound: 1e-4)",
-            ),
-            Claim(
-                "after (23): dead cone",
-                "a unit is dead, i.e. fires with probability below eps, if and only if "
-                "b/|w| < -Phi^-1(eps)",
-                Check(f"firing, {inside}", dead[0], "<", 1),
-                "if and only if b/|w| < Phi^-1(eps)",
-                Check(f"firing, {inside}", dead[1], "<", 1),
-            ),
-            Claim(
+            claim("(21)-(23) firing probability", _sampled(world, w, b)),
+            claim("after (23): dead cone", dead[0], dead[1], inside=inside),
+            claim(
                 "after (23): linear cone",
-                "it is linear, the same cone mirrored, if and only if b/|w| > Phi^-1(eps)",
-                Check(f"off, {inside}", linear[0], "<", 1),
-                "if and only if b/|w| > -Phi^-1(eps)",
-                Check(f"off, {inside}", linear[1] if mirrored else math.nan, "<", 1),
+                linear[0],
+                linear[1] if mirrored else math.nan,
+                inside=inside,
             ),
-            Claim(
-                "(24) loss",
-                "inserting the unit into (10) gives E[1{active} (a.x + c)^2] / 2, whose gradient "
-                "is (25)-(26)",
-                Check("largest difference from (10), or of slopes", float(printed), "<=", 1e-6),
-                "plus half the squared target where the unit is off; (25)-(26) are its gradient",
-                Check("largest difference from (10), or of slopes", float(corrected), "<=", 1e-6),
-                basis="the accuracy of a central difference",
+            claim("(24) loss", float(printed), float(corrected)),
+            claim(
+                "(25)-(26) gradients", max(_apart(*pair) for pair in zip(own, wanted, strict=True))
             ),
-            Claim(
-                "(25)-(26) gradients",
-                "the gradients are E[1{active} (a.x + c) x] and E[1{active} (a.x + c)]",
-                exact(
-                    "largest difference of the gradients from quadrature",
-                    max(_apart(*pair) for pair in zip(own, wanted, strict=True)),
-                ),
-            ),
-            Claim(
-                "(27)-(29) rotated gradients",
-                "in coordinates with w along the last axis the gradients are sums of Phi(b/|w|) "
-                "and phi(b/|w|)",
-                exact("largest difference from quadrature", float(max(rotated))),
-            ),
-            Claim(
-                "Section 5: critical points",
-                "the gradient vanishes at the optimum (Gamma, Delta) and for b < 0 as w goes to 0",
-                exact(
-                    "largest gradient at the optimum, at b/|w| = -10 and at w = 0", _critical(world)
-                ),
-            ),
-            Claim(
-                "Section 5: saddle points",
-                "the points with w = 0 and b < 0 are saddle points of the loss (with the term that "
-                "(24) lacks)",
-                Check(
-                    "largest of its changes towards Gamma, and of its falls away from it "
-                    "(|w| = |b|/4, |b|/5, |b|/6)",
-                    _saddles(world),
-                    "<",
-                    0,
-                ),
-            ),
-            Claim(
-                "Section 5: linear cone is affine",
-                "as b/|w| grows the gradients become those of the affine model, from 4 on in "
-                "practice",
-                Check(
-                    "largest relative difference over what (27)-(29) leave, b/|w| from 4 to 7",
-                    _linear_cone(world),
-                    "<=",
-                    1,
-                ),
-                basis="(27)-(29) leave Phi(-h) + (1 + sqrt(1 + h^2)) phi(h) at most at h = b/|w|: "
-                "7e-4 at the paper's 4, 1e-10 at 7",
-            ),
-            Claim(
+            claim("(27)-(29) rotated gradients", float(max(rotated))),
+            claim("Section 5: critical points", _critical(world)),
+            claim("Section 5: saddle points", _saddles(world)),
+            claim("Section 5: linear cone is affine", _linear_cone(world)),
+            claim(
                 "ours: the field is homogeneous",
-                "(in no paper) field(k theta, k Gamma, k Delta) = k field(theta, Gamma, Delta) for "
-                "k > 0",
-                exact(
-                    "largest difference over k = 0.01, 0.5, 5, 300, divided by k",
-                    max(_apart_by(world, k, units, own) for k in (0.01, 0.5, 5.0, 300.0)),
-                ),
+                max(_apart_by(world, k, units, own) for k in (0.01, 0.5, 5.0, 300.0)),
             ),
         ),
         settings=world.settings(),
@@ -159,46 +97,15 @@ def appendix_c(world: Dying) -> Exhibit:
         w = rng.uniform(0.1, 3.0) * (side + along_last(np.cos(angle) * rng.choice([-1, 1])))
         error = world.rotation(w, rng) @ (w - along_last(gamma))
         across.append(abs(np.linalg.norm(error[:-1]) / (gamma * np.sin(angle)) - 1))
-    on_the_axis = "if the rotated error lies along the last axis, "
     return from_claims(
         "appendix_c",
         "Appendix C: gradients of the last weight",
         (
-            Claim(
-                "(30)-(32) one weight",
-                on_the_axis + "(31)-(32) are the gradients of w_L and b, and the other weights do "
-                "not move (Proposition C.1 says the same)",
-                exact("largest difference from (27)-(29)", float(max(rotated))),
-            ),
-            Claim(
-                "Lemma C.1",
-                on_the_axis + "U Gamma = (0, ..., 0, +-gamma)",
-                exact("largest difference", float(max(lemma1))),
-            ),
-            Claim(
-                "Lemma C.2",
-                on_the_axis + "so does w",
-                Check(
-                    "part across over gamma times the sine of the angle between w and the axis, "
-                    "farthest from 1",
-                    float(max(across)),
-                    "<=",
-                    1e-6,
-                ),
-                basis="a part across of gamma times the sine is 0 on the axis only; rounding at "
-                "an angle of 0.001",
-            ),
-            Claim(
-                "Lemma C.3",
-                on_the_axis + "U v = U' v = sign(w_L) v for every v on that axis",
-                exact("largest difference", float(max(lemma3))),
-            ),
-            Claim(
-                "Proposition C.1",
-                on_the_axis + "dL/dw_i = 0 for the other weights, and (31)-(32) hold for w_L and "
-                "b (the row of (30)-(32), by another way)",
-                exact("largest difference from quadrature of (25)-(26)", float(max(direct))),
-            ),
+            claim("(30)-(32) one weight", float(max(rotated))),
+            claim("Lemma C.1", float(max(lemma1))),
+            claim("Lemma C.2", float(max(across))),
+            claim("Lemma C.3", float(max(lemma3))),
+            claim("Proposition C.1", float(max(direct))),
         ),
         settings=world.settings(),
     )

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.pieces.laws import Pieces
+
+claim = claims_of("pieces")
 
 #: Slopes of the networks that approximate the indicator of [0, 1].
 SLOPES = tuple(10.0**k for k in range(1, 7))
@@ -33,27 +36,10 @@ def background(world: Pieces) -> Exhibit:
         "background",
         "Introduction and Section 2: density and tight frames",
         (
-            Claim(
-                "Introduction: dense in L^p",
-                "networks approximate every function in L^p, 1 <= p <= infinity, arbitrarily well",
-                Check("least error in L^infinity, the indicator of [0, 1]", beside, "<", 0.49),
-                "for p < infinity: a network is continuous, and so half of a jump away from it",
-                Check(
-                    f"errors in L^1, L^2, L^4 over (2^-p 2 / (slope (p + 1)))^(1/p), farthest from "
-                    f"1 (which falls to {falls:.2g} of itself)",
-                    off if falls < 0.1 else math.nan,
-                    "<=",
-                    1e-6,
-                ),
-                basis="arbitrarily well: below 0.49, too; the error of a ramp, whose limit is 0",
+            claim(
+                "Introduction: dense in L^p", beside, off if falls < 0.1 else math.nan, falls=falls
             ),
-            Claim(
-                "Section 2: the dual of a tight frame",
-                "if (1) holds with equality, one can choose G = F: y = F F* y",
-                exact("largest |F F* y - y| / |y|", same),
-                "only if A = B = 1; G = F / A^2 always, since F F* = A^2",
-                exact("largest |F F* y / A^2 - y| / |y|", divided),
-            ),
+            claim("Section 2: the dual of a tight frame", same, divided),
         ),
         settings=world.settings(),
     )

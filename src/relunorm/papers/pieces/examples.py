@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
+
+claim = claims_of("pieces")
 
 Array = NDArray[np.float64]
 #: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
@@ -51,35 +54,22 @@ def figures12(world: Pieces) -> Exhibit:
     four = all(tiling.polygons == 4 and tiling.unbounded == 4 for tiling in one)
     once = all(tiling.zero_parts == 1 for tiling in one)
     claims = (
-        Claim(
+        claim(
             "Figure 1",
-            "four unbounded polygons; the second layer cuts each at most once, parallel to the "
-            "first layer where one unit is on, and never the zero polygon",
-            Check(
-                f"most parts of a polygon, the one drawn and {count} random networks",
+            (
                 max(tiling.most_parts for tiling in one)
                 if four and once and max(tiling.sine for tiling in one) < ROUNDING
-                else math.inf,
-                "=",
-                2,
+                else math.inf
             ),
+            count=count,
         ),
-        Claim(
-            "Figure 2, left",
-            "where one unit is on, the second layer's lines are parallel to the first's",
-            exact("largest sine of the angle between them", max(tiling.sine for tiling in left)),
-        ),
-        Claim(
+        claim("Figure 2, left", max(tiling.sine for tiling in left)),
+        claim(
             "Figure 2, right",
-            "without biases the tiling is into cones, only one of which (in general at most "
-            "one) the second layer cuts",
-            Check(
-                "most polygons cut (one of those drawn)",
+            (
                 max(tiling.cut for tiling in right)
                 if right[0].cut == 1 and not any(tiling.leave for tiling in right)
-                else math.inf,
-                "=",
-                1,
+                else math.inf
             ),
         ),
     )
@@ -143,48 +133,13 @@ def examples(world: Pieces) -> Exhibit:
         "examples",
         "Examples 1 and 2: configurations and their regions",
         (
-            Claim(
-                "Section 3.1: M1 = 0 has the zero configuration only",
-                "if M1 = 0 every theta_k is the zero vector",
-                Check("units on at a point of networks with M1 = 0, most", on, "=", 0),
-                "with (9) there is one configuration, whose later layers follow the biases: b2 = "
-                "0.5 gives [0, 0, 1]",
-                Check("points of 2,100 with another configuration", elsewhere, "=", 0),
-            ),
-            Claim(
-                "Example 1",
-                "the polytope of [0, 1, 1, 0] is cut out by the four printed inequalities, and the "
-                "network is M3 diag(1, 0) M2 diag(0, 1) M1 there (and so for all 16)",
-                Check("points on the wrong side, or with another value", _example1(world), "=", 0),
-            ),
-            Claim(
-                "Example 2, regions of the first layer",
-                "(1, 0) is where both entries are positive, (0, 1) where the first alone is",
-                Check("share of points there with another pattern", wrong_printed, "<=", 0),
-                "(1, 0): first positive, second not; (0, 1): second positive, first not",
-                Check("share of points in the four regions with another pattern", wrong, "<=", 0),
-            ),
-            Claim(
-                "Example 2, zero configuration",
-                "M2 diag(0) M1 = 0, so (0, 0) is followed by 0 only",
-                Check(f"of {len(nets)} random networks, those with [0, 0, 1]", lifted, "=", 0),
-                "it is b2: (0, 0) is followed by 1 if b2 > 0, else by 0, and is not cut",
-                Check("random networks in which it is not", others, "=", 0),
-            ),
-            Claim(
-                "Example 2, number of regions",
-                "up to 7 regions, those of the configurations listed",
-                Check(
-                    "most regions of a random network (for b2 <= 0 the seven listed)",
-                    max(counts) if listed else math.inf,
-                    "=",
-                    7,
-                ),
-            ),
-            Claim(
+            claim("Section 3.1: M1 = 0 has the zero configuration only", on, elsewhere),
+            claim("Example 1", _example1(world)),
+            claim("Example 2, regions of the first layer", wrong_printed, wrong),
+            claim("Example 2, zero configuration", lifted, others, nets=len(nets)),
+            claim("Example 2, number of regions", max(counts) if listed else math.inf),
+            claim(
                 "ours: configurations need an interior",
-                "(in no paper) without biases every pattern of five units has a closed polytope "
-                "that is not empty, and only those of points have one with an interior",
                 Check(
                     "regions with an interior more or less than patterns of points, three "
                     f"networks ({', '.join(map(str, interior))} of {closed.min()} patterns)",

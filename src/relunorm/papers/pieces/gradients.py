@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.pieces.laws import Pieces
+
+claim = claims_of("pieces")
 
 Array = NDArray[np.float64]
 
@@ -36,72 +38,13 @@ def gradients(world: Pieces) -> Exhibit:
         "gradients",
         "(13)-(15): gradients and their smoothness",
         (
-            Claim(
-                "(13) backward pass",
-                "dLoss/dy_k is a product of transposed weights and 0/1 matrices",
-                exact("largest difference from torch's autograd", max(backward)),
-            ),
-            Claim(
-                "(13) derivative at 0",
-                "da/dy = 1 where y = 0, although a = diag(theta) y with the theta of (6)",
-                Check("the entry of theta where y = 0", theta, "=", 1),
-                "0, the entry of (6), which torch takes, too",
-                Check(
-                    "torch's derivative at 0 less that entry",
-                    _torch_derivative(world) - theta,
-                    "=",
-                    0,
-                ),
-            ),
-            Claim(
-                "before (14): norm of a matrix",
-                "|B| <= sqrt(mn) |B|_max for an m x n matrix B",
-                Check(
-                    "largest norm over the estimate, random matrices and matrices of ones",
-                    _norm_ratio(world, rng),
-                    "<=",
-                    1 + ROUNDING,
-                ),
-            ),
-            Claim(
-                "(14) largest gradient",
-                "|dLoss/dy_k| <= |W_(k+1)| ... |W_L| |dLoss/dy_L| <= (N C)^(L-k) |dLoss/dy_L|, "
-                "with Theorem 6's C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1)",
-                Check("largest side over the next, last weight 50", printed[0], "<=", 1 + ROUNDING),
-                "C must include W_L, and N must include N_L",
-                Check("largest side over the next", size, "<=", 1 + ROUNDING),
-            ),
-            Claim(
-                "(15) smoothness",
-                "dLoss/dy_k is beta (N C)^(L-k)-Lipschitz in y_L on a region, same C and N",
-                Check(
-                    "largest change of dLoss/dy_k over the bound, last weight 50",
-                    printed[1],
-                    "<=",
-                    1 + ROUNDING,
-                ),
-                "with W_L and N_L",
-                Check("largest change over the bound", change, "<=", 1 + ROUNDING),
-            ),
-            Claim(
-                "after (15): a difference of inputs",
-                "|M(x - x')| <= |W_L| ... |W_1| |x - x'| for the affine map M of a region",
-                Check("largest ratio, networks with biases", max(moved), "<=", 1),
-                "|Mx - Mx'|, in which the constant of M cancels",
-                Check("largest ratio", max(differences), "<=", 1),
-            ),
-            Claim(
-                "Section 3.2: smoothness in x",
-                "dLoss/dx is beta (N C)^(2L)-Lipschitz in x on a region, same C and N",
-                Check(
-                    "change of dLoss/dx over the bound, last weight 50",
-                    printed[2],
-                    "<=",
-                    1 + ROUNDING,
-                ),
-                "with C over all matrices and N over all widths, N_0 too",
-                Check("largest change over the bound", change_in_x, "<=", 1 + ROUNDING),
-            ),
+            claim("(13) backward pass", max(backward)),
+            claim("(13) derivative at 0", theta, _torch_derivative(world) - theta),
+            claim("before (14): norm of a matrix", _norm_ratio(world, rng)),
+            claim("(14) largest gradient", printed[0], size),
+            claim("(15) smoothness", printed[1], change),
+            claim("after (15): a difference of inputs", max(moved), max(differences)),
+            claim("Section 3.2: smoothness in x", printed[2], change_in_x),
         ),
         settings=world.settings(),
     )

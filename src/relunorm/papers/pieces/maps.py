@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.pieces.laws import Pieces
+
+claim = claims_of("pieces")
 
 Array = NDArray[np.float64]
 #: How sharp the bounds of Theorem 6 are.
@@ -48,45 +51,13 @@ def atoms(world: Pieces) -> Exhibit:
         "atoms",
         "(5)-(12) and Theorem 5: affine maps and their atoms",
         (
-            Claim(
-                "(5)-(9) rectifier as a diagonal matrix",
-                "a = D y with the 0/1 matrix D of (6), by a > 0 or by y > 0, the only one with "
-                "(7)-(9)",
-                Check("largest violation, or number of other matrices", max(diagonal), "<=", 0),
-            ),
-            Claim(
-                "(10) affine map of a configuration",
-                "on its polytope the network is M_L diag(theta) ... M_1",
-                exact("largest difference", max(affine)),
-            ),
-            Claim(
-                "Theorem 5 (i)",
-                "two layers: the linear part is the sum of |spt theta_1| atoms, an active column "
-                "of W_2 times the same unit's row of W_1",
-                exact("largest difference", max(theorem5[2])),
-            ),
-            Claim(
-                "Theorem 5 (ii)",
-                "three layers: |spt theta_1| |spt theta_2| atoms, whose coefficients are the "
-                "entries of W_2",
-                exact("largest difference", max(theorem5[3])),
-            ),
-            Claim(
-                "Theorem 5 (iii), (11)",
-                "more: the coefficients are sums of products of weights over all active paths, "
-                "|spt theta_2| ... |spt theta_(L-2)| many",
-                exact("largest difference, L = 4, 5, 6", max(theorem5[4])),
-            ),
-            Claim(
-                "(12) coefficients and bias",
-                "f(x) = sum of alpha(x) w_L,i plus the bias b",
-                exact("largest difference", max(twelve)),
-            ),
-            Claim(
-                "after (12): range of a piece",
-                "a region is mapped into span{w_L,i : i in spt theta_(L-1)} + b",
-                exact("largest distance from it", max(ranges)),
-            ),
+            claim("(5)-(9) rectifier as a diagonal matrix", max(diagonal)),
+            claim("(10) affine map of a configuration", max(affine)),
+            claim("Theorem 5 (i)", max(theorem5[2])),
+            claim("Theorem 5 (ii)", max(theorem5[3])),
+            claim("Theorem 5 (iii), (11)", max(theorem5[4])),
+            claim("(12) coefficients and bias", max(twelve)),
+            claim("after (12): range of a piece", max(ranges)),
         ),
         settings=world.settings(),
     )
@@ -130,67 +101,17 @@ def theorem6_table(world: Pieces) -> Exhibit:
         "theorem6",
         "Theorem 6: Lipschitz bounds",
         (
-            Claim(
-                "Theorem 6 (i)",
-                "|f(x) - f(x')| <= C^(L-2) prod |spt theta_k| |x - x'| on a region",
-                Check("largest slope over the bound", max(local), "<=", 1 + ROUNDING),
-                basis=REACHED,
-            ),
-            Claim(
-                "Theorem 6 (i), global",
-                "(C N)^(L-2) N is a Lipschitz constant everywhere",
-                Check("largest slope over the bound", max(everywhere), "<=", 1 + ROUNDING),
-                basis=REACHED,
-            ),
-            Claim(
-                "ours: Theorem 6 (i) is tight",
-                "(in no paper) a network of ones reaches the bound of part (i)",
-                Check("slope over the bound", reached, "=", 1, 1e-9),
-            ),
-            Claim(
-                "Theorem 6 (ii)",
-                "sigma^L, sigma the largest spectral norm, is a Lipschitz constant on a region",
-                Check("largest slope over the bound", max(spectral), "<=", 1 + ROUNDING),
-                basis=REACHED,
-            ),
-            Claim(
-                "ours: path sums",
-                "(in no paper) |W| in place of C: sums over paths, a bound and never looser",
-                Check(
-                    "largest of slope / path sum and path sum / (i)",
-                    max(*paths, *order),
-                    "<=",
-                    1 + 1e-9,
-                ),
-            ),
-            Claim(
-                "ours: product of spectral norms",
-                "(in no paper) the product of the spectral norms is never worse than (ii)",
-                Check(
-                    "largest of slope / product and product / sigma^L",
-                    max(product),
-                    "<=",
-                    1 + 1e-9,
-                ),
-            ),
-            Claim(
+            claim("Theorem 6 (i)", max(local)),
+            claim("Theorem 6 (i), global", max(everywhere)),
+            claim("ours: Theorem 6 (i) is tight", reached),
+            claim("Theorem 6 (ii)", max(spectral)),
+            claim("ours: path sums", max(*paths, *order)),
+            claim("ours: product of spectral norms", max(product)),
+            claim(
                 "Section 3.2: C <= 1/N",
-                "the global bound (i) does not grow with the depth if and only if C <= 1/N",
-                Check(
-                    "largest bound over that of one layer less, C = 0.5/N and 1/N, 4 to 12 layers "
-                    "(each above 1 at C = 1.1/N and 1.5/N)",
-                    max(*steps[0.5], *steps[1.0])
-                    if min(*steps[1.1], *steps[1.5]) > 1
-                    else math.inf,
-                    "<=",
-                    1 + 1e-9,
-                ),
+                (max(*steps[0.5], *steps[1.0]) if min(*steps[1.1], *steps[1.5]) > 1 else math.inf),
             ),
-            Claim(
-                "Section 3.2: Frobenius norms",
-                "Frobenius norms of at most 1 keep the spectral norms, and so the slope, at most 1",
-                Check("largest spectral norm or slope", _frobenius(world), "<=", 1 + ROUNDING),
-            ),
+            claim("Section 3.2: Frobenius norms", _frobenius(world)),
         ),
         figure=None
         if world.tiny

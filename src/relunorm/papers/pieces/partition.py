@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
+
+claim = claims_of("pieces")
 
 Array = NDArray[np.float64]
 
@@ -51,77 +54,25 @@ def partition(world: Pieces) -> Exhibit:
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
         (
-            Claim(
-                "Proposition 3 (i)",
-                "on a region of the first k layers the next pre-activation is "
-                "M_(k+1) diag(theta_k) ... diag(theta_1) M_1",
-                exact("largest difference of that product", maps),
-            ),
-            Claim(
-                "Proposition 3 (ii)",
-                "the regions of k + 1 layers partition space and refine those of k (in the square "
-                "[-2, 2]^2)",
-                Check(
-                    "largest difference of volumes (every point in one region of each layer, every "
-                    "corner in the region before)",
-                    volumes if strays == 0 else math.inf,
-                    "<=",
-                    1e-8,
-                ),
-            ),
-            Claim(
-                "Proposition 3, index of Theta",
-                "Theta_k is the set of configurations of M_k",
-                exact("how far M_(k+1) is from affine on their regions", printed),
-                "of M_(k+1), as the text before says",
-                exact("how far from affine then", maps),
-            ),
-            Claim(
-                "footnote 1: pieces agree on their boundaries",
-                "the affine maps of two neighbours coincide on the boundary between them",
-                exact(f"largest difference on {edges:,} edges", jump),
-            ),
-            Claim(
+            claim("Proposition 3 (i)", maps),
+            claim("Proposition 3 (ii)", volumes if strays == 0 else math.inf),
+            claim("Proposition 3, index of Theta", printed, maps),
+            claim("footnote 1: pieces agree on their boundaries", jump, edges=edges),
+            claim(
                 "Corollary 4 (i)",
-                "a partition into convex polytopes, affine on each, as many as configurations: "
-                "patterns whose polytope, with (9), is not empty",
-                Check(
-                    "configurations more than polytopes with an interior, five units, most",
-                    not_empty,
-                    "=",
-                    0,
-                ),
-                "patterns whose polytope has an interior: without biases {0} may be one more",
-                Check(
-                    "largest difference, with and without biases (affine within 1e-10 at "
-                    f"{len(x):,} points)",
-                    open_ if doubled == 0 and gap <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                not_empty,
+                open_ if doubled == 0 and gap <= ROUNDING else math.inf,
+                x=len(x),
             ),
-            Claim(
+            claim(
                 "Corollary 4 (ii)",
-                "without biases the regions are cones and the map is linear on each",
-                Check(
-                    f"points of {len(x):,} that leave their region (of {len(conic)}) when "
-                    "multiplied by 0.01 to 100 (largest constant of a map, and distance from it, "
-                    "within 1e-10)",
-                    leave if not_linear <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                leave if not_linear <= ROUNDING else math.inf,
+                x=len(x),
+                conic=len(conic),
             ),
-            Claim(
+            claim(
                 "ours: one bit apart is not adjacent",
-                "(in no paper) later layers fold: neighbours differ in one bit, and patterns one "
-                "bit apart need not be neighbours",
-                Check(
-                    "pairs one bit apart that do not touch (no neighbours differ in more)",
-                    one_bit - touching if mistaken == 0 else math.nan,
-                    ">",
-                    0,
-                ),
+                one_bit - touching if mistaken == 0 else math.nan,
             ),
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",

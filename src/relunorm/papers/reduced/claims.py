@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.reduced.laws import Reduced
+
+claim = claims_of("reduced")
 
 Judge = Callable[[Exhibit, Reduced], Iterable[Claim]]
 #: Two-sided probability below which a difference is believed, fixed before any run.
@@ -45,9 +48,8 @@ def _steadier(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
     less = row["spread of log error"] < free["spread of log error"]
     p = row["spread test p"]
     ratio = row["spread of log error"] / free["spread of log error"]
-    return Claim(
+    return claim(
         item,
-        "with the constraint the result depends less on the random start",
         Check(
             f"p of a smaller spread of the log error ({row['run']}: {ratio:.2f} of the "
             "unconstrained one's)",
@@ -55,6 +57,7 @@ def _steadier(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
             "<=",
             SIGNIFICANT,
         ),
+        printed="with the constraint the result depends less on the random start",
         short=_short(1.0 if less else p, row["starts"], full),
         basis=SPREADS,
     )
@@ -74,10 +77,10 @@ def _signs(
 ) -> Claim:
     """A sign test of ``wins`` of ``n`` starts; what decides neither way is called too short."""
     more = wins > n / 2
-    return Claim(
+    return claim(
         item,
-        printed,
         Check(f"sign-test p of '{what}' ({wins} of {n})", p if more else 1.0, "<=", SIGNIFICANT),
+        printed=printed,
         short=_short(1.0 if more else p, n, full),
         basis=basis,
     )

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Activation, Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.checklist import claims_of
 from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+
+claim = claims_of("reduced")
 
 Array = NDArray[np.float64]
 #: Two unit directions and the wave number along them: sin sin = (cos - cos) / 2.
@@ -96,10 +98,6 @@ def density(world: Reduced) -> Exhibit:
     def worst(name: str) -> float:
         return float((table[name] / table["bound"]).max())
 
-    classical = (
-        "the classical bounds h^2/8 max |g''| (spline) and h/2 max |g'| (staircase) for this one "
-        "function and these two activations"
-    )
     return Exhibit(
         "density",
         "Theorems 3.1 to 3.3: error against width in the sup norm",
@@ -111,47 +109,15 @@ def density(world: Reduced) -> Exhibit:
         None if world.tiny else _draw(rows, [(u, polynomial_error(world, u, 2)) for u in units]),
         world.settings(),
         (
-            Claim(
-                "Theorem 3.1, if",
-                "for an activation that is no polynomial, networks with any rows and thresholds "
-                "are dense, uniformly on compact sets (ReLU, step)",
-                Check("largest sup error over the bound", worst("error (2.1)"), "<=", 1 + CLOSE),
-                basis=classical,
-            ),
-            Claim(
-                "Theorem 3.1, only if",
-                "for a polynomial activation they are not (t, t^2, t^3, t^6; 5 to 80 units on "
-                "sin(8 pi x))",
-                Check("smallest sup error", flat, ">=", 1 - CLOSE),
-                basis="de la Vallee Poussin: eight alternating extremes of height 1, degree 6",
-            ),
-            Claim(
-                "Theorem 3.2, (3.3)",
-                "networks with unit rows are the same functions as networks with any rows",
-                Check("largest relative difference, or row norm off 1", unit, "<=", CLOSE),
-            ),
-            Claim(
-                "Theorem 3.2, dense",
-                "so they are dense as well",
-                Check("largest sup error over the bound", worst("error (2.7)"), "<=", 1 + CLOSE),
-                basis=classical,
-            ),
-            Claim(
+            claim("Theorem 3.1, if", worst("error (2.1)")),
+            claim("Theorem 3.1, only if", flat),
+            claim("Theorem 3.2, (3.3)", unit),
+            claim("Theorem 3.2, dense", worst("error (2.7)")),
+            claim(
                 "Theorem 3.3, (3.4)",
-                "on a bounded domain, so are networks with unit rows and thresholds within X_B",
-                Check(
-                    "largest relative difference on the domain",
-                    float(table["(2.10) differs by"].max()) if inside else math.inf,
-                    "<=",
-                    CLOSE,
-                ),
+                float(table["(2.10) differs by"].max()) if inside else math.inf,
             ),
-            Claim(
-                "Theorem 3.3, dense",
-                "so these are dense in C(D), uniformly",
-                Check("largest sup error over the bound", worst("error (2.10)"), "<=", 1 + CLOSE),
-                basis=classical,
-            ),
+            claim("Theorem 3.3, dense", worst("error (2.10)")),
         ),
     )
 

@@ -9,10 +9,13 @@ import numpy as np
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.network import Activation, Affine, Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import he_network
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+
+claim = claims_of("reduced")
 
 
 def depth(world: Reduced) -> Exhibit:
@@ -40,69 +43,16 @@ def depth(world: Reduced) -> Exhibit:
         "depth",
         "Section 4: several hidden layers",
         (
-            Claim(
-                "(4.3) unit rows at depth",
-                "unit rows in every hidden layer lose nothing",
-                exact("largest relative difference, or row norm off 1", max(gaps)),
-            ),
-            Claim(
-                "(4.4) bound on a unit's output",
-                "with (4.3), |y_j| of layer m is at most |y| of layer m-1 plus |b_j|, m = 2, ..., "
-                "M, ReLU",
-                exact("largest excess, the output M included", max(*excess, *at_output)),
-                "up to m = M - 1: (4.3) leaves the weights of the output free",
-                exact("largest excess in the hidden layers", max(excess)),
-            ),
-            Claim(
-                "(4.5) thresholds at depth",
-                "from |y| of the layer before: thresholds |b| <= 2^(m-2) X_B lose nothing, as a "
-                "unit is constant or always active beyond (2 for m = 3 of {6, 6, 1, 1} on the "
-                "unit ball)",
-                Check("|b| of a unit that switches, at these widths", needed, "<=", 2),
-                "|b| <= Y_(m-1), Y_1 = X_B, Y_2 = 2 sqrt(J_2) X_B, Y_m = sqrt(2 J_m) Y_(m-1)",
-                Check(
-                    "largest |b| or |y| over it, that network and three of three hidden layers in "
-                    "bounded form, equal on the ball",
-                    max(needed / (2 * math.sqrt(6)), relus),
-                    "<=",
-                    1 + ROUNDING,
-                ),
-                basis="the recursion from (4.4); with further units that do nothing every "
-                "threshold can be made small ('ours: padding')",
-            ),
-            Claim(
-                "(4.6) bound on step outputs",
-                "|y_j| <= 1 for step units, m = 2, ..., M - 1",
-                Check("largest |output|, three networks", max(outputs), "<=", 1),
-            ),
-            Claim(
+            claim("(4.3) unit rows at depth", max(gaps)),
+            claim("(4.4) bound on a unit's output", max(*excess, *at_output), max(excess)),
+            claim("(4.5) thresholds at depth", needed, max(needed / (2 * math.sqrt(6)), relus)),
+            claim("(4.6) bound on step outputs", max(outputs)),
+            claim(
                 "(4.7) thresholds of step networks",
-                "from (4.6): |b| <= X_B at m = 2 and |b| <= 1 from m = 3 on, beyond which a unit "
-                "is constant",
-                Check("|b| of a unit row behind four steps that switches", switches, "<=", 1),
-                "|b| <= sqrt(J_(m-1)) from m = 3 on, here 2",
-                Check(
-                    "largest |b| over it, that network and three of three hidden layers in "
-                    "bounded form, equal on the ball",
-                    max(switches / 2, *(_over_bound(world, net, x) for net in steps)),
-                    "<=",
-                    1 + ROUNDING,
-                ),
-                basis="the norm of J outputs; the unit's function may have other weights with a "
-                "smaller |b|, as sigma(z) = 1 - sigma(-z)",
+                switches,
+                max(switches / 2, *(_over_bound(world, net, x) for net in steps)),
             ),
-            Claim(
-                "ours: padding",
-                "(in no paper) a dead unit beside it makes the threshold of a unit row as small as "
-                "one likes: minimal first, scaled second, |b| of relu(y - 0.5) is 0.5",
-                Check(
-                    f"|b| with the dead unit removed first ({padded:.1e} with it, weight 1e6)",
-                    minimal if padded < 1e-6 else math.nan,
-                    "=",
-                    0.5,
-                    ROUNDING,
-                ),
-            ),
+            claim("ours: padding", minimal if padded < 1e-6 else math.nan, padded=padded),
         ),
         settings=world.settings(),
     )
@@ -129,22 +79,11 @@ def derived(world: Reduced) -> Exhibit:
         "derived",
         "Derived: l1 rows, and the canonical form of a shallow network",
         (
-            Claim(
+            claim(
                 "ours: l1 rows bound every activation",
-                "(in no paper) on [0, X]^d, rows of l1 norm 1 and clipping keep every value and "
-                "|b| at most X, and lose nothing",
-                Check(
-                    "largest value or |b| over X",
-                    max(*largest) if max(gaps) <= ROUNDING else math.inf,
-                    "<=",
-                    1 + ROUNDING,
-                ),
+                max(*largest) if max(gaps) <= ROUNDING else math.inf,
             ),
-            Claim(
-                "ours: shallow canonical form",
-                "(in no paper) two shallow networks are equal on D iff their canonical forms are",
-                Check("pairs decided wrongly", same + different, "=", 0),
-            ),
+            claim("ours: shallow canonical form", same + different),
         ),
         settings=world.settings(),
     )

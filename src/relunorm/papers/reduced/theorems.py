@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING, Claim
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+
+claim = claims_of("reduced")
 
 Array = NDArray[np.float64]
 
@@ -44,28 +47,10 @@ def identities(world: Reduced) -> Exhibit:
         "identities",
         "(2.4)-(2.6): scaling and constants",
         (
-            Claim(
-                "(2.4) scaling",
-                "sigma(a y) = g(a) sigma(y) for a > 0: g(a) = a for ReLU, 1 for the step",
-                exact("largest difference", scaling),
-            ),
-            Claim(
-                "(2.4) at alpha = 0",
-                "the same at a = 0, ReLU and step",
-                exact("what the best g(0) leaves for the step", left),
-                "true for ReLU; for the step no g(0) works, as sigma(0) = 1/2 whatever y is",
-                exact("what is left for ReLU", relu_left),
-            ),
-            Claim(
-                "(2.5) constant by steps",
-                "sigma(x) + sigma(-x) = 1 for the step with sigma(0) = 1/2",
-                exact("largest difference", steps),
-            ),
-            Claim(
-                "(2.6) constant by ReLUs",
-                "four ReLU units add up to the constant a, whatever its sign",
-                exact("largest difference", np.abs(relus - any_alpha).max()),
-            ),
+            claim("(2.4) scaling", scaling),
+            claim("(2.4) at alpha = 0", left, relu_left),
+            claim("(2.5) constant by steps", steps),
+            claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
         ),
     )
 
@@ -88,31 +73,13 @@ def unit_rows(world: Reduced) -> Exhibit:
         "unit_rows",
         "Proposition 2.1 and Corollary 2.2: unit rows",
         (
-            Claim(
-                "Proposition 2.1, (2.7)",
-                "every network, ReLU or step, has an equal one with unit rows and no constant "
-                "beside",
-                exact("largest difference, or row norm off 1", max(pure)),
-            ),
-            Claim(
+            claim("Proposition 2.1, (2.7)", max(pure)),
+            claim(
                 "Proposition 2.1, proof: w = 0 and b = 0",
-                "a step unit with w = 0, b = 0 and outgoing weight c = 6 contributes c",
-                Check("contribution", value, "=", 6, ROUNDING),
-                "it contributes c sigma(0) = c/2; the value at 0 is stored with the network",
-                Check(
-                    "contribution, also in the unit form",
-                    value if stored == value else math.nan,
-                    "=",
-                    3,
-                    ROUNDING,
-                ),
+                value,
+                value if stored == value else math.nan,
             ),
-            Claim(
-                "Corollary 2.2, (2.8)",
-                "the same with one constant beside, which takes the place of units that are "
-                "constant",
-                exact("largest difference, or row norm off 1", max(bias)),
-            ),
+            claim("Corollary 2.2, (2.8)", max(bias)),
         ),
         settings=world.settings(),
     )
@@ -144,47 +111,12 @@ def thresholds(world: Reduced) -> Exhibit:
         "thresholds",
         "Proposition 2.3: bounded thresholds",
         (
-            Claim(
-                "Proposition 2.3, (2.10)",
-                "on a bounded domain every network, ReLU or step, has an equal one with unit rows, "
-                "thresholds in [-X_B, X_B] and no constant beside",
-                exact("largest difference, row norm off 1 or excess over X_B", max(bounded)),
-            ),
+            claim("Proposition 2.3, (2.10)", max(bounded)),
             _point_domain(world),
-            Claim(
-                "(2.11) range of a unit row",
-                "|w.x| <= |x| <= X_B for a unit row",
-                Check(
-                    "largest |w.x| / |x| or |x| / X_B, a ball about 0 and one that is not",
-                    _largest_ratio(world),
-                    "<=",
-                    1 + ROUNDING,
-                ),
-            ),
-            Claim(
-                "(2.12) always active units",
-                "always active units add up to sigma(v.x) - sigma(-v.x) + c, and with (2.6) for c "
-                "along any unit row to six units of the reduced space",
-                exact(
-                    "largest difference, 20 sums of five units",
-                    max(_always_active(world, rng) for _ in range(20)),
-                ),
-            ),
-            Claim(
-                "ours: two extra units suffice",
-                "(in no paper; the proof adds six) the form (2.10) needs at most two units beside "
-                "those that switch: a relu(t + R) + b relu(-t + R) is affine",
-                Check("most units beyond the live ones", max(extra), "<=", 2),
-            ),
-            Claim(
-                "ours: clipping needs no extra unit",
-                "(in no paper) beside an output bias: clip b > R to R, add V (b - R) to that bias",
-                exact(
-                    "largest difference of the clipped network (the bounded form has no more "
-                    "units than the network)",
-                    max(clipped),
-                ),
-            ),
+            claim("(2.11) range of a unit row", _largest_ratio(world)),
+            claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
+            claim("ours: two extra units suffice", max(extra)),
+            claim("ours: clipping needs no extra unit", max(clipped)),
             *_tight(world),
         ),
         settings=world.settings(),
@@ -243,19 +175,7 @@ def _point_domain(world: Reduced) -> Claim:
         biased = math.nan
     except InvalidDomainError:
         pass  # refused, as it has to be
-    return Claim(
-        "Proposition 2.3 on D = {0}",
-        "the form exists on every bounded domain",
-        Check(
-            "ReLU of w.0 + b, |b| <= X_B = 0, of which the constant 1 would be a multiple",
-            float(world.relu(np.zeros(1))[0]),
-            ">",
-            0,
-        ),
-        "for ReLU not on D = {0} without a constant beside (refused in words); with one it does",
-        Check("value at 0 with a constant beside", biased, "=", 1, ROUNDING),
-        basis="a point is closed and bounded, as Theorem 3.3 has it",
-    )
+    return claim("Proposition 2.3 on D = {0}", float(world.relu(np.zeros(1))[0]), biased)
 
 
 def _largest_ratio(world: Reduced) -> float:
@@ -304,24 +224,8 @@ def _tight(world: Reduced) -> list[Claim]:
     lines = (shallow_network(rng, 8, 1, RELU, spread=2.0) for _ in range(world.size(20, 50, 4)))
     off = max(_on_the_line(world, net) for net in lines)
     return [
-        Claim(
-            "ours: tight thresholds",
-            "(in no paper for more than one input) a unit matters only if -b lies strictly between "
-            "the extremes of w.x over the domain; |b| <= X_B does not suffice",
-            Check(
-                "networks of 20 units on [0, 1]^2 whose form keeps other units than those that "
-                f"switch ({inside} units with |b| < X_B do not)",
-                wrong if inside else math.nan,
-                "=",
-                0,
-            ),
-        ),
-        Claim(
-            "(5.2), (5.3) one dimension",
-            "on [0, 1], w = 1 with b in [-1, 0] and w = -1 with b in [0, 1] (5.3), and so w of 1 "
-            "or -1 with b in [-1, 1] (5.2), lose nothing",
-            exact("largest difference, or excess over these intervals", off),
-        ),
+        claim("ours: tight thresholds", wrong if inside else math.nan, inside=inside),
+        claim("(5.2), (5.3) one dimension", off),
     ]
 
 

@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.checklist import claims_of
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.world import World
+
+claim = claims_of("rescaling")
 
 Array = NDArray[np.float64]
 
@@ -107,61 +110,28 @@ def lemma1(world: Rescaling) -> Exhibit:
         _draw(world),
         world.settings(),
         (
-            Claim(
-                "Lemma 1, existence",
-                "every network has an equal one with as many units whose outgoing weights are -1, "
-                "0 or 1",
-                exact(
-                    "largest difference of the signed form, with no more units",
-                    max(table["signed form is off by"]),
-                ),
-            ),
-            Claim(
+            claim("Lemma 1, existence", max(table["signed form is off by"])),
+            claim(
                 "Lemma 1, construction",
-                "divide the row w_i and the bias b_i by |v_i|",
-                exact("largest difference as printed", max(table["printed is off by"])),
-                "multiply them by |v_i|",
-                exact(
-                    "largest difference with v' in {-1, 0, 1}", max(table["multiplied is off by"])
-                ),
+                max(table["printed is off by"]),
+                max(table["multiplied is off by"]),
             ),
-            Claim(
-                "Lemma 1, proof: units with v = 0",
-                "units with v_i = 0 keep their preactivations and contribute 0 before and after",
-                exact(
-                    "largest contribution of them, or change",
-                    max(table["units with v = 0 are off by"]),
-                ),
-            ),
-            Claim(
-                "Lemma 1, proof: preactivations",
-                "(Wx + b)_i = |v_i| (W'x + b')_i for the printed W' and b'",
-                exact("largest relative difference", max(table["preactivations are off by"])),
-            ),
-            Claim(
+            claim("Lemma 1, proof: units with v = 0", max(table["units with v = 0 are off by"])),
+            claim("Lemma 1, proof: preactivations", max(table["preactivations are off by"])),
+            claim(
                 "Lemma 1, proof: equal activations",
-                "ReLU(Wx + b)_i = ReLU(W'x + b')_i for the printed W' and b', v_i other than 0",
-                exact("largest relative difference", max(table["activations are off by"])),
-                "ReLU(Wx + b)_i = |v_i| ReLU(W'x + b')_i",
-                exact(
-                    "largest relative difference", max(table["activations times |v| are off by"])
-                ),
+                max(table["activations are off by"]),
+                max(table["activations times |v| are off by"]),
             ),
-            Claim(
+            claim(
                 "Lemma 1, proof: equal contributions",
-                "every unit contributes the same before and after the printed construction",
-                exact(
-                    "largest difference as printed", max(table["printed contributions are off by"])
-                ),
-                "with |v_i| multiplied they do",
-                exact("largest difference", max(table["contributions are off by"])),
+                max(table["printed contributions are off by"]),
+                max(table["contributions are off by"]),
             ),
-            Claim(
+            claim(
                 "Lemma 1, proof: last line",
-                "the contributions of units with v_i other than 0 are 0",
-                exact("largest contribution", max(table["largest contribution"])),
-                "they are equal before and after, not 0",
-                exact("largest difference", max(table["contributions are off by"])),
+                max(table["largest contribution"]),
+                max(table["contributions are off by"]),
             ),
         ),
     )
@@ -213,19 +183,10 @@ def uniqueness(world: Rescaling) -> Exhibit:
         None,
         world.settings(),
         (
-            Claim(
+            claim(
                 "Lemma 1, uniqueness",
-                "the weights with v' in {-1, 0, 1} are unique",
-                Check(
-                    "different ones of four units and the same function",
-                    _distinct(signed) if same else math.nan,
-                    "=",
-                    1,
-                ),
-                "the shallow canonical form, the same function on a domain, is",
-                Check(
-                    "different canonical forms", _distinct(canonical) if equal else math.nan, "=", 1
-                ),
+                _distinct(signed) if same else math.nan,
+                _distinct(canonical) if equal else math.nan,
             ),
         ),
     )
@@ -281,19 +242,7 @@ def several_outputs(world: Rescaling) -> Exhibit:
         "kept once.",
         None,
         world.settings(),
-        (
-            Claim(
-                "ours: several outputs",
-                "(in no paper: the lemma has one output) rescaling gives columns of max-norm 1, "
-                "and one copy of a unit per distinct non-zero |v_ik|, at least one, weights -1, 0, "
-                "1",
-                exact(
-                    "largest difference of the function, of a column's max-norm from 1 or of the "
-                    "number of units",
-                    off if others == 0 else math.inf,
-                ),
-            ),
-        ),
+        (claim("ours: several outputs", off if others == 0 else math.inf),),
     )
 
 

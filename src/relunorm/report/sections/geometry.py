@@ -6,7 +6,7 @@ from typing import Any
 
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite
-from relunorm.report.section import NotAsked
+from relunorm.report.registry import NotAsked
 
 #: Layers that are listed, at most.
 MAX_LAYERS = 200

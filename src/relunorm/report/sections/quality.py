@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
-from relunorm.report.section import NotAsked
+from relunorm.report.registry import NotAsked
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     kind: Kind = "exact" if case.all_rows else "estimate"
     if case.classes is not None:
         return {"on": case.inputs_in_words, **_classes(case, outputs, kind)}
-    return {"on": case.inputs_in_words, **_numbers(case, outputs, kind)}
+    returned = case.network.head(outputs, case.network.output_shape).reshape(len(outputs), -1)
+    return {"on": case.inputs_in_words, **_numbers(case, returned, kind)}
 
 
 def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:

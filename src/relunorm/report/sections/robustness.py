@@ -15,7 +15,7 @@ from relunorm.questions.certify import certify
 from relunorm.questions.robustness import Robustness, RowRobustness
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
-from relunorm.report.section import NotAsked
+from relunorm.report.registry import NotAsked
 
 #: Rows that are certified, at most, and how many at least share the time.
 MOST_ROWS, SHARING = 100, 8

@@ -11,13 +11,11 @@ the derivative of the outputs by the pre-activations of layer k, every unit with
 have on the domain. J_k is enclosed by a midpoint and a radius from the output down, so that what
 cancels in a product of weights cancels in the bound, and a unit of one sign has one slope. Nothing
 is summed along paths of the network that the domain does not use. The rounding of the midpoints
-themselves is in the radius and grows along absolute paths; where that is too much, in deep networks
-with large weights, they are computed in rational arithmetic (``exact``).
+themselves is in the radius.
 
-The sizes say what was computed: `magnitudes` of values for evaluations and backward linear bounds,
-`form_sizes` for affine forms of the input, and the sums of absolute terms of the expressions that
-stable units were replaced by (`relunorm.extrema.localize`). With matrices for sizes the same sums
-bound the error of Jacobians.
+The sizes say what was computed: `magnitudes` of values for evaluations, and the sums of absolute
+terms of the expressions that stable units were replaced by (`relunorm.extrema.localize`). With
+matrices for sizes the same sums bound the error of Jacobians.
 
 Bounds per layer are pairs (low, high) of vectors; layers without units need none.
 """
@@ -26,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -87,7 +84,7 @@ def absolute(affine: Affine, sizes: Sequence[Any], constant: bool = True) -> Any
     return total
 
 
-def gradients(network: Network, bounds: Bounds, exact: bool = False) -> list[Array]:
+def gradients(network: Network, bounds: Bounds) -> list[Array]:
     """Bounds on |d value / d input|, (width, inputs), for every value.
 
     Where that takes too much room: one column, bounds on the sums over the inputs.
@@ -95,32 +92,19 @@ def gradients(network: Network, bounds: Bounds, exact: bool = False) -> list[Arr
     d = network.input_size
     if d * max(network.widths) > GRADIENT_ENTRIES:
         return _absolute_gradients(network, bounds)
-    middles: list[Any] = [_numbers(np.eye(d), exact)]
-    radii = [np.zeros((d, d))]
+    middles, radii = [np.eye(d)], [np.zeros((d, d))]
     for layer, (low, high) in zip(network.layers, bounds, strict=True):
-        middle: Any = _numbers(np.zeros((layer.width, d)), exact)
-        radius = np.zeros((layer.width, d))
+        middle, radius = np.zeros((layer.width, d)), np.zeros((layer.width, d))
         for source, matrix in layer.affine.terms.items():
-            lost = 0.0 if exact else _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
-            spread = radii[source] + lost * _sizes(middles[source])
-            middle = middle + _numbers(matrix, exact) @ middles[source]
+            lost = _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
+            spread = radii[source] + lost * np.abs(middles[source])
+            middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
         least, most = slopes_on(layer.activation, low, high)
         middle, radius = _times(middle, radius, least[:, None], most[:, None])
         middles.append(middle)
         radii.append(radius)
-    return [_up(_sizes(m) + r) for m, r in zip(middles, radii, strict=True)]
-
-
-def _numbers(matrix: Any, exact: bool) -> Any:
-    """A matrix as it is, or as rational numbers."""
-    if not exact:
-        return matrix
-    return np.vectorize(Fraction, otypes=[object])(mx.dense(matrix))
-
-
-def _sizes(middle: Any) -> Array:
-    return np.abs(middle).astype(np.float64)
+    return [_up(np.abs(m) + r) for m, r in zip(middles, radii, strict=True)]
 
 
 def _absolute_gradients(network: Network, bounds: Bounds) -> list[Array]:
@@ -154,26 +138,12 @@ def jacobians_are_exact(network: Network, half: Vector) -> bool:
     return True
 
 
-def form_sizes(sizes: Sequence[Vector], gradients: Sequence[Array], half: Vector) -> list[Vector]:
-    """|A| half + |c| for the form A t + c of each value around the centre of a box.
-
-    The form of a cell is looked at on the whole box, where it is larger than the value on the
-    cell by what its gradient makes of the way there. Gradients that were too large to be had
-    belong to networks whose forms are not computed, either.
-    """
-    if len(half) != gradients[0].shape[1]:
-        return list(sizes)
-    return [size + 2.0 * (rate @ half) for size, rate in zip(sizes, gradients, strict=True)]
-
-
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """Bounds on |d outputs / d pre-activation| and |d outputs / d value|, (outputs, width) each."""
+    """Bounds on |d outputs / d pre-activation| of every layer, (outputs, width)."""
 
     network: Network
-    bounds: Bounds
     before: tuple[Array, ...]
-    after: tuple[Array, ...]
 
     def total(self, sizes: Sequence[Any], constant: bool = True) -> Any:
         """How far the outputs can be off when every row adds up terms of these sizes.
@@ -188,44 +158,23 @@ class Sensitivity:
             found = found + sensitive @ _local(layer.affine, sizes, constant, extra)
         return _up(found)
 
-    def total_with_signs(self, sizes: Sequence[Vector]) -> Vector:
-        """`total`, and what it costs if rounding misjudges the sign of a unit near its kink.
 
-        The unit is then off by at most the error of its own pre-activation.
-        """
-        errors: list[Vector] = [np.zeros(self.network.input_size)]
-        extra = np.zeros(self.network.output_size)
-        parts = zip(self.network.layers, self.bounds, self.after, strict=True)
-        for layer, (low, high), sensitive in parts:
-            error = _local(layer.affine, sizes, True, EXTRA)
-            for source, matrix in layer.affine.terms.items():
-                error = error + abs(matrix) @ errors[source]
-            below, above = layer.activation.slopes
-            straddles = (low < 0) & (high > 0)
-            extra = extra + sensitive @ np.where(straddles, abs(above - below) * error, 0.0)
-            least, most = slopes_on(layer.activation, low, high)
-            errors.append(_up(np.maximum(np.abs(least), np.abs(most)) * error))
-        return _up(self.total(sizes) + extra)
-
-
-def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensitivity:
+def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
-    pending: dict[int, tuple[Any, Array]] = {}
-    _pull(network.output, None, pending, exact)
-    before, after = [], []
+    pending: dict[int, tuple[Array, Array]] = {}
+    _pull(network.output, None, pending)
+    before = []
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (low, high) = network.layers[index], bounds[index]
         none = np.zeros((network.output_size, layer.width))
         upstream = pending.pop(index + 1, None)
         if upstream is None:
             before.append(none)
-            after.append(none)
             continue
         here = _times(*upstream, *slopes_on(layer.activation, low, high))
-        after.append(_up(_sizes(upstream[0]) + upstream[1]))
-        before.append(_up(_sizes(here[0]) + here[1]))
-        _pull(layer.affine, here, pending, exact)
-    return Sensitivity(network, bounds, tuple(before[::-1]), tuple(after[::-1]))
+        before.append(_up(np.abs(here[0]) + here[1]))
+        _pull(layer.affine, here, pending)
+    return Sensitivity(network, tuple(before[::-1]))
 
 
 def slopes_on(activation: Activation, low: Vector, high: Vector) -> tuple[Vector, Vector]:
@@ -275,35 +224,30 @@ def _up(sums: Array) -> Array:
     return np.where(np.isnan(sums), np.inf, sums * (1 + 2.0**-20))
 
 
-def _times(middle: Any, radius: Array, least: Array, most: Array) -> tuple[Any, Array]:
+def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Array, Array]:
     """An enclosure times slopes between ``least`` and ``most``."""
-    exact = middle.dtype == object
     center, half = (least + most) / 2, (most - least) / 2
     size = np.abs(center) + half
     # Between two slopes the centre is rounded, which the radius takes up.
-    lost = np.where(half > 0, 8 * UNIT, 0.0) if exact else 8 * UNIT
-    spread = _up(_sizes(middle) * (half + lost * size) + radius * size)
-    return middle * _numbers(center, exact), spread
+    spread = _up(np.abs(middle) * (half + 8 * UNIT * size) + radius * size)
+    return middle * center, spread
 
 
 def _pull(
     affine: Affine,
-    upstream: tuple[Any, Array] | None,
-    pending: dict[int, tuple[Any, Array]],
-    exact: bool,
+    upstream: tuple[Array, Array] | None,
+    pending: dict[int, tuple[Array, Array]],
 ) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():
         if upstream is None:
-            middle: Any = _numbers(np.array(mx.dense(matrix)), exact)
+            middle = np.array(mx.dense(matrix))
             radius = np.zeros(middle.shape)
         else:
-            middle = np.asarray(upstream[0] @ _numbers(matrix, exact))
-            lost = 0.0 if exact else _gamma(matrix.shape[0] + 4)
-            spread = upstream[1] + lost * _sizes(upstream[0])
+            middle = np.asarray(upstream[0] @ matrix)
+            spread = upstream[1] + _gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
             radius = _up(np.asarray(spread @ abs(matrix)))
         if source in pending:
             middle = middle + pending[source][0]
-            lost = 0.0 if exact else 4 * UNIT
-            radius = _up(radius + pending[source][1] + lost * _sizes(middle))
+            radius = _up(radius + pending[source][1] + 4 * UNIT * np.abs(middle))
         pending[source] = middle, radius

@@ -6,12 +6,16 @@ paths in absolute values (Accuracy and Stability of Numerical Algorithms, 2002, 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain
 from relunorm.network import Affine, Network
+
+if TYPE_CHECKING:
+    from relunorm.domain import Domain
 
 Array = NDArray[np.float64]
 

@@ -1,105 +1,13 @@
-"""ONNX operations that move entries, make constants or calculate; and how they register."""
+"""ONNX operations that only move entries, and those that make constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.graph import operations as meaning
-from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
-from relunorm.io.onnx.file import tensor_array
-
-Array = NDArray[Any]
-Value = Tensor | Array
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node with its inputs already lowered: arrays are constants, None is left out."""
-
-    proto: onnx.NodeProto
-    label: str
-    inputs: list[Any]
-    lowering: Lowering
-    opset: int
-    used: set[str]
-    origin: str
-    folder: Path | None
-
-    @property
-    def kind(self) -> str:
-        return self.proto.op_type
-
-    @property
-    def place(self) -> str:
-        return f"{self.origin}: node {self.label!r} ({self.kind})"
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                if attribute.type == onnx.AttributeProto.TENSOR:
-                    return tensor_array(attribute.t, self.place, self.folder)
-                return onnx.helper.get_attribute_value(attribute)
-        return default
-
-    def input(self, position: int) -> Any:
-        return self.inputs[position] if position < len(self.inputs) else None
-
-    def tensor(self, position: int = 0) -> Tensor:
-        """An input that must depend on the network's input."""
-        value = self.input(position)
-        if not isinstance(value, Tensor):
-            raise CannotLower(f"input {position} is a constant")
-        return value
-
-    def constant(self, position: int) -> Array:
-        """An input that must be known in advance."""
-        value = self.input(position)
-        if not isinstance(value, np.ndarray):
-            raise CannotLower(f"input {position} is not a constant")
-        return value
-
-    def integers(self, position: int, name: str) -> list[int] | None:
-        """A list of ints: an attribute in old opsets, an input in new ones."""
-        if self.input(position) is not None:
-            return [int(n) for n in np.atleast_1d(self.constant(position))]
-        values = self.attribute(name)
-        return None if values is None else [int(n) for n in values]
-
-    def extra_output_used(self) -> bool:
-        return any(name in self.used for name in self.proto.output[1:] if name)
-
-
-#: The doc string of an Identity node that marks a linear stage.
-STAGE = "linear stage"
-
-OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
-
-
-def operation(*names: str) -> Callable[[Any], Any]:
-    """Register a function as the meaning of these operations."""
-
-    def register(function: Any) -> Any:
-        for name in names:
-            OPERATIONS[name] = function
-        return function
-
-    return register
-
-
-def move(node: Node, function: Callable[[Array], Array]) -> Value:
-    """Apply a movement of entries to a constant, or to a tensor through its index array."""
-    value = node.input(0)
-    if isinstance(value, Tensor):
-        return node.lowering.rearrange(value, function(value.index))
-    return np.asarray(function(node.constant(0)))
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.onnx.site import STAGE, Array, Node, Value, check_count, move, operation
 
 
 @operation("Identity")
@@ -209,6 +117,13 @@ def _gather(node: Node) -> Value:
     return move(node, take)
 
 
+@operation("ArrayFeatureExtractor")
+def _columns(node: Node) -> Value:
+    """Some columns of the last axis."""
+    x, chosen = node.tensor(), np.ravel(node.constant(1)).astype(np.intp)
+    return node.lowering.rearrange(x, x.index[..., chosen])
+
+
 @operation("Split")
 def _split(node: Node) -> list[Value]:
     axis = node.attribute("axis", 0)
@@ -284,69 +199,3 @@ def _shape(node: Node) -> Value:
     value = node.inputs[0]
     start, end = node.attribute("start", 0), node.attribute("end", None)
     return np.array(value.shape, dtype=np.int64)[start:end]
-
-
-def _pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
-    """All inputs joined two by two; what depends on the network's input goes first."""
-    first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
-    for value in rest:
-        first = combine(first, value)
-    return first
-
-
-@operation("Add", "Sum")
-def _add(node: Node) -> Value:
-    return _pairwise(node, lambda a, b: meaning.add(node.lowering, a, b))
-
-
-@operation("Sub")
-def _sub(node: Node) -> Value:
-    return meaning.subtract(node.lowering, *node.inputs)
-
-
-@operation("Mul")
-def _mul(node: Node) -> Value:
-    return meaning.multiply(node.lowering, *node.inputs)
-
-
-@operation("Div")
-def _div(node: Node) -> Value:
-    return meaning.divide(node.lowering, *node.inputs)
-
-
-@operation("Neg")
-def _neg(node: Node) -> Value:
-    return meaning.negative(node.lowering, node.tensor())
-
-
-@operation("Max", "Min")
-def _extreme(node: Node) -> Value:
-    extreme = meaning.maximum if node.kind == "Max" else meaning.minimum
-    return _pairwise(node, lambda a, b: extreme(node.lowering, a, b, node.label))
-
-
-@operation("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
-def _reduce(node: Node) -> Value:
-    x, low = node.tensor(), node.lowering
-    axes = node.integers(1, "axes")
-    if axes is None and node.attribute("noop_with_empty_axes", 0):
-        return x
-    axes = list(range(len(x.shape))) if axes is None else [a % len(x.shape) for a in axes]
-    if 0 in axes and len(x.shape) > 1:
-        raise CannotLower("reduces over the first axis, the batch")
-    keep = bool(node.attribute("keepdims", 1))
-    if node.kind == "ReduceSum":
-        return low.sum(x, axes, keep)
-    if node.kind == "ReduceMean":
-        return meaning.mean(low, x, axes, keep)
-    extreme = meaning.largest if node.kind == "ReduceMax" else meaning.smallest
-    return extreme(low, x, axes, keep, node.label)
-
-
-def check_count(shape: Sequence[int]) -> None:
-    """Refuse a shape with more entries than a value may have."""
-    count = 1
-    for n in shape:
-        count *= int(n)
-    if count > MAX_SIZE or any(n < 0 for n in shape):
-        raise InvalidNetworkError(f"a value of shape {list(shape)}; the limit is {MAX_SIZE:,}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.certain import exact_output
+from relunorm.arithmetic.certain import exact_output
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.network import Affine, Network

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import networks
 
-from relunorm import certain
-from relunorm.certain import certain_outputs, exact_output, satisfied
-from relunorm.dyadic import dyadic, product
+from relunorm.arithmetic import certain
+from relunorm.arithmetic.certain import certain_outputs, exact_output, satisfied
+from relunorm.arithmetic.dyadic import dyadic, product
 from relunorm.network import Activation, Affine, Network
 
 seeds = st.integers(0, 2**32 - 1)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dyadic import Dyadic, dyadic, product
-from relunorm.floats import SMALLEST, gamma, slack
+from relunorm.arithmetic.dyadic import Dyadic, dyadic, product
+from relunorm.arithmetic.floats import SMALLEST, gamma, slack
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
 

@@ -1,0 +1,1 @@
+"""Results in a notebook, as a table and as a picture."""

@@ -1,0 +1,123 @@
+"""What the functions that give ONNX operations their meaning share: the registry and its frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
+from relunorm.io.onnx.file import tensor_array
+
+Array = NDArray[Any]
+
+Value = Tensor | Array
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node with its inputs already lowered: arrays are constants, None is left out."""
+
+    proto: onnx.NodeProto
+    label: str
+    inputs: list[Any]
+    lowering: Lowering
+    opset: int
+    used: set[str]
+    origin: str
+    folder: Path | None
+
+    @property
+    def kind(self) -> str:
+        return self.proto.op_type
+
+    @property
+    def place(self) -> str:
+        return f"{self.origin}: node {self.label!r} ({self.kind})"
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    return tensor_array(attribute.t, self.place, self.folder)
+                return onnx.helper.get_attribute_value(attribute)
+        return default
+
+    def input(self, position: int) -> Any:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def tensor(self, position: int = 0) -> Tensor:
+        """An input that must depend on the network's input."""
+        value = self.input(position)
+        if not isinstance(value, Tensor):
+            raise CannotLower(f"input {position} is a constant")
+        return value
+
+    def constant(self, position: int) -> Array:
+        """An input that must be known in advance."""
+        value = self.input(position)
+        if not isinstance(value, np.ndarray):
+            raise CannotLower(f"input {position} is not a constant")
+        return value
+
+    def integers(self, position: int, name: str) -> list[int] | None:
+        """A list of ints: an attribute in old opsets, an input in new ones."""
+        if self.input(position) is not None:
+            return [int(n) for n in np.atleast_1d(self.constant(position))]
+        values = self.attribute(name)
+        return None if values is None else [int(n) for n in values]
+
+    def extra_output_used(self) -> bool:
+        return any(name in self.used for name in self.proto.output[1:] if name)
+
+
+#: The doc string of an Identity node that marks a linear stage.
+STAGE = "linear stage"
+
+OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
+
+
+def operation(*names: str) -> Callable[[Any], Any]:
+    """Register a function as the meaning of these operations."""
+
+    def register(function: Any) -> Any:
+        for name in names:
+            OPERATIONS[name] = function
+        return function
+
+    return register
+
+
+def move(node: Node, function: Callable[[Array], Array]) -> Value:
+    """Apply a movement of entries to a constant, or to a tensor through its index array."""
+    value = node.input(0)
+    if isinstance(value, Tensor):
+        return node.lowering.rearrange(value, function(value.index))
+    return np.asarray(function(node.constant(0)))
+
+
+def pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
+    """All inputs joined two by two; what depends on the network's input goes first."""
+    first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
+    for value in rest:
+        first = combine(first, value)
+    return first
+
+
+def check_count(shape: Sequence[int]) -> None:
+    """Refuse a shape with more entries than a value may have."""
+    count = 1
+    for n in shape:
+        count *= int(n)
+    if count > MAX_SIZE or any(n < 0 for n in shape):
+        raise InvalidNetworkError(f"a value of shape {list(shape)}; the limit is {MAX_SIZE:,}")
+
+
+#: Operations of the ai.onnx.ml domain, which converters of scikit-learn models use.
+MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor", "LinearRegressor", "LinearClassifier")

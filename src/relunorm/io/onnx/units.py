@@ -1,0 +1,57 @@
+"""ONNX operations with kinks: activations, maxima, minima."""
+
+from __future__ import annotations
+
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.lower import CannotLower
+from relunorm.io.onnx.site import Node, Value, operation, pairwise
+from relunorm.network import RELU, Activation
+
+
+@operation("Relu")
+def _relu(node: Node) -> Value:
+    return node.lowering.activate(node.tensor(), RELU, node.label)
+
+
+@operation("LeakyRelu")
+def _leaky_relu(node: Node) -> Value:
+    slope = float(node.attribute("alpha", 0.01))
+    return node.lowering.activate(node.tensor(), Activation("leaky", slope), node.label)
+
+
+@operation("PRelu")
+def _prelu(node: Node) -> Value:
+    return meaning.prelu(node.lowering, node.tensor(), node.constant(1), node.label)
+
+
+@operation("HardSigmoid")
+def _hard_sigmoid(node: Node) -> Value:
+    if node.attribute("beta", 0.5) != 0.5:
+        raise CannotLower("with another value than 1/2 at 0")
+    slope = float(node.attribute("alpha", 0.2))
+    return meaning.hard_sigmoid(node.lowering, node.tensor(), node.label, slope)
+
+
+@operation("Clip")
+def _clip(node: Node) -> Value:
+    low, high = (
+        node.attribute(name) if node.input(k) is None else float(node.constant(k).reshape(()))
+        for k, name in ((1, "min"), (2, "max"))
+    )
+    return node.lowering.clip(node.tensor(), low, high, node.label)
+
+
+@operation("Abs")
+def _abs(node: Node) -> Value:
+    return meaning.absolute(node.lowering, node.tensor(), node.label)
+
+
+@operation("Sign")
+def _sign(node: Node) -> Value:
+    return node.lowering.sign(node.tensor(), node.label)
+
+
+@operation("Max", "Min")
+def _extreme(node: Node) -> Value:
+    extreme = meaning.maximum if node.kind == "Max" else meaning.minimum
+    return pairwise(node, lambda a, b: extreme(node.lowering, a, b, node.label))
