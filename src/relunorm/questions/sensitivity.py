@@ -16,10 +16,10 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.search.climb import Climb
+from relunorm.lipschitz.search.climb import Climb, compile_kernels
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.network.head import of_words
