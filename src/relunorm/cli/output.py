@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,22 @@ def parse_example(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
+
+
+def check_folder(path: Path) -> None:
+    """A folder that is not there is an error before the work, not after it."""
+    if not path.resolve().parent.is_dir():
+        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+def check_model_out(path: str | None) -> None:
+    """The same for a model that is to be written, and for an ending that no format has."""
+    if path is None:
+        return
+    from relunorm.io import check_ending
+
+    check_ending(Path(path))
+    check_folder(Path(path))
 
 
 def write_proof(proof: Any, path: str | None) -> None:

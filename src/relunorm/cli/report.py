@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Example, Json, ModelFile, Quiet, emit, parse_example
+from relunorm.cli.output import (
+    Example,
+    Json,
+    ModelFile,
+    Quiet,
+    check_folder,
+    emit,
+    parse_example,
+)
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
@@ -107,8 +115,7 @@ def _check_out(out: Path) -> None:
     """A wrong ending or folder is an error before the work, not after it."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise UnsupportedFormatError(f"{out}: a report is written as .html")
-    if not out.resolve().parent.is_dir():
-        raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
+    check_folder(out)
 
 
 def _classes(text: str) -> list[str]:

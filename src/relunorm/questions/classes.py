@@ -83,8 +83,9 @@ def as_classes(
     as there are outputs, or if the classes are known: ``given``, or those of the ``model``. For a
     model of one output it is so if it holds true and false, or two numbers that its last step
     decides between (0 and 1 after a sigmoid); without such a step if they are 0 and 1, -1 and 1 or
-    1 and 2 and the output is further from them than their mean is, as logits are. Text is compared with text and numbers with numbers; where one side is text and the other is not, the
-    text is read as numbers (true and false as 1 and 0).
+    1 and 2 and the output is further from them than their mean is, as logits are. Text is compared
+    with text and numbers with numbers; where one side is text and the other is not, the text is
+    read as numbers (true and false as 1 and 0).
 
     Args:
         target: one label for each row, or one-hot rows.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup
+from relunorm.cli.output import Json, Quiet, check_model_out, emit, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def fit(
     """
     from relunorm.cli.training.fit_table import Reading, read, split
 
-    if out is not None:
-        _check_out(Path(out))
+    check_model_out(out)
     if plot is not None:
         _check_plot(Path(plot))
     if missing not in ("refuse", "median"):
@@ -174,15 +173,6 @@ def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any])
         labels = [f"log-odds of {classes[1]}"] if binary else [f"score of {c}" for c in classes]
     several = model.network_.output_size != len(labels)  # an .npz names its columns of y once
     plot_effects(effects, labels=None if several else labels).savefig(plot, dpi=150)
-
-
-def _check_out(path: Path) -> None:
-    """A wrong ending or folder is an error before the fit, not after it."""
-    from relunorm import io
-
-    io.check_ending(path)
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
 def _widths(text: str) -> tuple[int, ...]:
