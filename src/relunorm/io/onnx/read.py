@@ -361,8 +361,9 @@ _ENTRYWISE = frozenset({
 #: No larger than the input.
 # fmt: off
 _SHRINKING = frozenset({
-    "ArgMax", "ArgMin", "CumSum", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "Trilu",
+    "ArgMax", "ArgMin", "CumSum", "DequantizeLinear", "LogSoftmax", "QuantizeLinear", "ReduceL1",
+    "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare", "Softmax", "Trilu",
 })
 # fmt: on
 
@@ -389,7 +390,11 @@ def evaluate(node: Node) -> NDArray[np.generic]:
         [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names],
         [helper.make_value_info("y", helper.make_tensor_type_proto(1, None))],
     )
-    imports = [helper.make_opsetid("", node.opset)]
+    # the reference knows these two from opset 19 on, where they mean the same
+    opset = (
+        max(node.opset, 19) if node.kind in ("DequantizeLinear", "QuantizeLinear") else node.opset
+    )
+    imports = [helper.make_opsetid("", opset)]
     feed = {n: v for n, v in zip(names, node.inputs, strict=True) if n}
     try:
         with np.errstate(all="ignore"):
