@@ -41,8 +41,8 @@ Array = NDArray[np.float64]
 #: Numbers y that a matrix may couple; a step of the descent costs the cube of that.
 MOST = 1500
 
-#: Steps of the descent for a row, and for one that is taken up again.
-STEPS, MORE = 40, 80
+#: Steps of the first descent for a row; twice as many whenever it is taken up again.
+STEPS = 12
 
 #: How far logarithms of multipliers move, in shares of what would balance each alone, and at most.
 RATE, FARTHEST = 0.4, 1.0
@@ -401,18 +401,19 @@ def tighten(
         return upper, used
     rows = _rows(len(upper) // 2)
     own: dict[int, Vector] = {}  # multipliers of every row that was looked at
+    turns = np.zeros(len(upper), dtype=int)
     reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
         if upper[k] <= enough() or settled[k]:
             break
-        again = k in own
-        goal = enough() * BEYOND ** (2 if again else 1)
-        begin = own[k] if again else problem.start(*rows[k])
-        own[k] = problem.descend(begin, *rows[k], MORE if again else STEPS, goal, clock)
+        begin = own[k] if k in own else problem.start(*rows[k])
+        steps, goal = STEPS << int(turns[k]), enough() * BEYOND ** (1 + turns[k])
+        own[k] = problem.descend(begin, *rows[k], steps, goal, clock)
         found = problem.certified(own[k], rows)
-        settled[k] = again and found[k] > (1 - GAIN) * reached[k]
+        settled[k] = turns[k] and found[k] > (1 - GAIN) * reached[k]
+        turns[k] += 1
         reached = np.minimum(reached, found)
         if (found < upper).any():
             used.append(own[k])
