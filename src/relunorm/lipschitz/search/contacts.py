@@ -136,7 +136,7 @@ class Contacts:
         if not domain.rows:  # a box, or one that holds the domain exactly
             box = domain.bounding_box
             return Fraction(float((box.hi if upper else box.lo)[i]))
-        A, b = domain.half_spaces
+        A, b = domain.sides
         alone = (A != 0).sum(axis=1) == 1
         facing = A[:, i] > 0 if upper else A[:, i] < 0
         ends = [
@@ -149,7 +149,7 @@ class Contacts:
         domain = self.local.domain
         if domain is None or not domain.rows:
             return None
-        A, b = domain.half_spaces
+        A, b = domain.sides
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
         k = np.flatnonzero(np.linalg.norm(A * half, axis=1))[row]

@@ -122,7 +122,7 @@ def bounded(network: Network, domain: Domain) -> Window:
     size = len(half)
     rows, rhs = np.zeros((0, size)), np.zeros(0)
     if domain.rows:
-        A, b = domain.half_spaces
+        A, b = domain.sides
         half = half * (1 + 2.0**-20)
         lengths = np.linalg.norm(A * half, axis=1)
         keep = lengths > 0
