@@ -456,4 +456,6 @@ def warm_up() -> None:
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
+        if proof is not None:
+            list(search.record())
         search.run(clock, Teller(None, clock))
