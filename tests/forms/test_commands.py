@@ -121,6 +121,16 @@ def test_wrong_dimension(capsys, tmp_path, model) -> None:
     assert "canonical" in error
 
 
+@pytest.mark.parametrize(("out", "why"), [("no/x.onnx", "does not exist"), ("x.txt", "'.txt'")])
+def test_where_nothing_can_be_written_nothing_is_computed(
+    capsys, tmp_path, model, monkeypatch, out, why
+) -> None:
+    monkeypatch.setattr("relunorm.forms.normalize.normalize", None)
+    code, _, error = run(capsys, "normalize", model, "-o", tmp_path / out)
+    assert code == 2
+    assert why in error
+
+
 def test_fingerprint(capsys, tmp_path, model) -> None:
     network = rn.load(model)
     (w0, *rest), (b0, *biases) = network.weights()

@@ -102,6 +102,16 @@ def check_folder(path: str | Path) -> None:
         raise InvalidInputError(f"{path}: the folder {folder} does not exist")
 
 
+def check_model_out(path: str | None) -> None:
+    """The same for a model that is to be written, and for an ending that no format has."""
+    if path is None:
+        return
+    from relunorm.io import check_ending
+
+    check_ending(Path(path))
+    check_folder(path)
+
+
 def write_proof(proof: Any, path: str | None) -> None:
     """Write what `--proof` asks for."""
     if path is None:

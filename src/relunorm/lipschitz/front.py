@@ -99,7 +99,12 @@ class _Run:
     @cached_property
     def setting(self) -> Setting:
         """Of all searches of regions."""
-        return Setting(self.local)
+        if self.domain is None or not self.domain.rows:
+            return Setting(self.local)
+        part = self.clock.part(share=FOLD_SHARE)
+        found = Setting.of(self.network, self.domain, part)
+        self.folded = self.folded and not part.expired()
+        return found
 
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
@@ -215,7 +220,9 @@ def lipschitz(
 def _proof(run: _Run, given: Network, exponent: int) -> SlopeProof | None:
     """The proof of the search's bound, on the network as it was given."""
     claims = [replace(claim, upper=up(claim.upper, exponent)) for claim in run.claims]
-    return SlopeProof.of(given, run.domain, claims) if claims else None
+    if not claims:
+        return None
+    return SlopeProof(given.digest, run.domain, tuple(claims), run.setting.box_duals)
 
 
 def _to_size(progress: Listener | None, exponent: int) -> Listener | None:

@@ -16,10 +16,10 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.search.climb import Climb
+from relunorm.lipschitz.search.climb import Climb, compile_kernels
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.network.head import of_words
@@ -69,8 +69,8 @@ class Sensitivity(Shown):
         seconds: wall time without compiling.
         names: of the inputs.
         of: what f is: the model's outputs, or what comes before its head.
-        certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None on a
-            polytope, and where time ran out before the search.
+        certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None where
+            time ran out before the search.
     """
 
     lower: Array
@@ -224,7 +224,7 @@ class _Search:
         self.whole = not part.expired()  # else a proof could not fold the same units
         self.local = self.setting.local
         self.network = self.local.network
-        place = self.local.domain
+        place = self.setting.domain
         assert place is not None
         self.place: Domain = place
         low, high = self.setting.intervals
@@ -398,7 +398,8 @@ class _Search:
             goal = (i, int(self.local.free[j]), 1.0 if side else -1.0)
             if math.isfinite(upper):
                 claims.append(Claim(goal, upper, self.tapes.get((side, i, j), (0.0,))[1:]))
-        return SlopeProof.of(self.original, self.domain, claims)
+        duals = self.setting.box_duals
+        return SlopeProof(self.original.digest, self.domain, tuple(claims), duals)
 
     def result(self, names: tuple[str, ...]) -> Sensitivity:
         """Everything in the coordinates of the network as it was given."""

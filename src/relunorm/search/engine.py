@@ -53,8 +53,9 @@ OPEN_UNITS = 28
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
-#: Share of the time for bounding the units of a network that has to be folded.
-FOLD_SHARE = 0.25
+#: Shares of the time for bounding the units of a network that has to be folded: of all, and of what
+#: is left where that was not enough for it to fit, since then nothing else can be done.
+FOLD_SHARE, WHOLE_SHARE = 0.25, 0.8
 
 #: Nodes of the first chunk where the root comes before the first attack.
 GLANCE = 2
@@ -207,9 +208,12 @@ class Search:
                 self.form = triangular(self.network, self.reach, self.groups)
             elif not self.reached:
                 tell("folding what is stable", lower=self.value)
-                part = clock.part(share=FOLD_SHARE)
-                self.folded = fold(self.network, self.reach, self.groups, part)
-                self.start = self.folded.start
+                for share in (FOLD_SHARE, WHOLE_SHARE):
+                    part = clock.part(share=share)
+                    self.folded = fold(self.network, self.reach, self.groups, part)
+                    self.start = self.folded.start
+                    if self.start is not None or not part.expired():
+                        break
         if self.start is not None:
             self.form = self.start.form
         self.marks = 1  # the root is number 0

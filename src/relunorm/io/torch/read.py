@@ -207,6 +207,10 @@ def _quiet() -> Iterator[None]:
             logger.disabled = False
 
 
+class _SeveralTensors(UnsupportedFormatError):
+    """A module that does not take one tensor and give one."""
+
+
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
     _check_statistics(module, origin)
@@ -214,6 +218,8 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
     for size in dict.fromkeys(_sizes(module)):
         try:
             program = _program(_export(module, (size,), origin), origin)
+        except _SeveralTensors:
+            raise  # whatever the shape
         except UnsupportedFormatError as error:
             failure = failure or error
             continue
@@ -283,7 +289,7 @@ def _program(exported: ExportedProgram, origin: str) -> Program:
     inputs = [str(name) for name in signature.user_inputs if name not in constants]
     outputs = [str(name) for name in signature.user_outputs]
     if len(inputs) != 1 or len(outputs) != 1:
-        raise UnsupportedFormatError(
+        raise _SeveralTensors(
             f"{origin}: {len(inputs)} inputs and {len(outputs)} outputs, expected one tensor in "
             "and one out; wrap it in a module that has them"
         )
@@ -361,7 +367,7 @@ def _named(target: Any, arguments: list[Any]) -> dict[str, Any]:
 def _place(node: torch.fx.Node) -> tuple[str, str]:
     """The module path of a call (with its own name where a function was called), and the class."""
     stack = list((node.meta.get("nn_module_stack") or {}).items())
-    return place_of([(key, *value) for key, value in stack], node.name)
+    return place_of([(key, *value) for key, value in stack], _target(node.target))
 
 
 def detached_copy(module: nn.Module) -> nn.Module:

@@ -65,7 +65,7 @@ def branch_and_bound(
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     compile_kernels(tell)
-    network, where = setting.local.network, setting.local.domain
+    network, where = setting.local.network, setting.domain
     best = [start if start is not None else (0.0, np.zeros(network.input_size))]
 
     def check(x: Vector) -> float:

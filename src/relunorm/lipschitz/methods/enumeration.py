@@ -26,7 +26,7 @@ def enumeration(
     from relunorm.regions.enumerate import regions
 
     clock = Clock(time_limit)
-    network, domain = setting.local.network, setting.local.domain
+    network, domain = setting.local.network, setting.domain
     nothing = Found(0.0, np.zeros(network.input_size), np.inf, False)
     if clock.expired():  # the bounds before have used it up
         return nothing

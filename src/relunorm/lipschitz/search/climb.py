@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.clock import Clock
+from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.compiled.simplex import FOUND, maximize
+from relunorm.domain import Box
+from relunorm.lipschitz.search import slopes
 from relunorm.lipschitz.search.cells import EXACT, WALLS, aim, new_nodes, steepness, walls
 from relunorm.lipschitz.search.corners import middle, remember
 from relunorm.lipschitz.search.signs import INSIDE, slope_at
 from relunorm.lipschitz.search.slopes import new_place
-from relunorm.lipschitz.search.windows import Window
+from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
+from relunorm.network import Network
+
+
+def compile_kernels(tell: Teller) -> None:
+    """Compile the search and the ways up (or load them), so that no time limit pays for it."""
+    slopes.compile_kernels(tell)
+    network = Network.from_weights([[[1.0]], [[1.0]]])
+    climb = Climb(bounded(network, Box.cube(1)), (0, 0, 1.0), 1e-14)
+    tell.compile("ways up to steep regions", lambda: climb(np.full(1, 0.5), NO_LIMIT))
 
 
 class Climb:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.domain import Box, Domain
@@ -90,23 +91,18 @@ class SlopeProof(Document):
 
     Args:
         digest: of the network.
-        domain: a box or a ball; None for the whole space.
+        domain: a box, a ball or a polytope; None for the whole space.
         claims: what is proved.
+        box_duals: multipliers that prove the box around a polytope.
     """
 
-    SCHEMA: ClassVar[str] = "relunorm.slopes/1"
+    SCHEMA: ClassVar[str] = "relunorm.slopes/2"
     KEYS: ClassVar[frozenset[str]] = frozenset(("network", "domain", "claims"))
 
     digest: str
     domain: Domain | None
     claims: tuple[Claim, ...]
-
-    @classmethod
-    def of(cls, network: Network, domain: Domain | None, claims: list[Claim]) -> SlopeProof | None:
-        """A proof; none for a polytope, whose box rests on a solver."""
-        if domain is not None and domain.rows:
-            return None
-        return cls(network.digest, domain, tuple(claims))
+    box_duals: NDArray[np.float64] | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tapes alone."""
@@ -129,7 +125,7 @@ class SlopeProof(Document):
     def _norm(self, network: Network, norm: float, tapes: tuple[Tape, ...]) -> tuple[float, int]:
         """The bound on a norm that tapes prove, and how many nodes they close."""
         small, exponent = to_size(network)
-        parts = Setting.of(small, self.domain).parts(self.domain)
+        parts = Setting.of(small, self.domain, box_duals=self.box_duals).parts(self.domain)
         windows = [(part, window) for part in parts for window in part.windows]
         if len(windows) != len(tapes):
             raise _Refused("there is not one tape for every window")
@@ -161,7 +157,8 @@ class SlopeProof(Document):
     def _setting(self, network: Network) -> Setting:
         """Of all claims about entries."""
         if "setting" not in self.__dict__:
-            self.__dict__["setting"] = Setting.of(network, self.domain)
+            duals = self.box_duals
+            self.__dict__["setting"] = Setting.of(network, self.domain, box_duals=duals)
         return self.__dict__["setting"]
 
     def write(self, file: TextIO) -> None:
@@ -170,7 +167,8 @@ class SlopeProof(Document):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        domain = None if self.domain is None else domain_to_dict(reach_of(self.domain))
+        where = None if self.domain is None else reach_of(self.domain, self.box_duals)
+        domain = None if where is None else domain_to_dict(where)
         claims = [
             {
                 "goal": list(claim.goal) if isinstance(claim.goal, tuple) else str(claim.goal),
@@ -185,11 +183,11 @@ class SlopeProof(Document):
     def read(cls, document: dict[str, Any]) -> SlopeProof:
         """See `Document`."""
         where = document["domain"]
-        domain = None if where is None else reach_from_dict(where).domain
-        if domain is not None and domain.rows:
-            raise ValueError("the domain is a polytope")
+        reach = None if where is None else reach_from_dict(where)
         claims = tuple(_claim(claim) for claim in document["claims"])
-        return cls(str(document["network"]), domain, claims)
+        if reach is None:
+            return cls(str(document["network"]), None, claims)
+        return cls(str(document["network"]), reach.domain, claims, reach.box_duals)
 
 
 def _claim(document: dict[str, Any]) -> Claim:
