@@ -264,12 +264,26 @@ def test_a_simplex_answers_as_an_equal_polytope(
     assert rn.compare(network, small.network, SIMPLEX).verdict in ("equal", "within")
     one, two = (rn.lipschitz(network, place) for place in (SIMPLEX, EQUAL))
     assert (one.lower, one.upper) == pytest.approx((two.lower, two.upper), rel=1e-9)
+    assert one.certificate is not None
+    assert one.certificate.verify(network).holds
+    one, two = (rn.sensitivity(network, place) for place in (SIMPLEX, EQUAL))
+    np.testing.assert_allclose(one.upper, two.upper, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(one.lower, two.lower, rtol=1e-9, atol=1e-12)
     one, two = (rn.regions(network, place) for place in (SIMPLEX, EQUAL))
     assert len(one) == len(two)
     assert one.volume().sum() == pytest.approx(0.5, rel=1e-9)
     one, two = (rn.region_at(network, [0.25, 0.25], place) for place in (SIMPLEX, EQUAL))
     corners = [np.round(region.vertices(), 9) + 0.0 for region in (one, two)]
     assert sorted(map(tuple, corners[0])) == sorted(map(tuple, corners[1]))
+
+
+def test_slopes_across_a_side_of_length_zero_are_refused(
+    network: rn.Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simplex, "outer_ends", lambda self: (np.zeros(2), np.array([1.0, 0.0])))
+    for ask in (rn.lipschitz, rn.sensitivity):
+        with pytest.raises(InvalidDomainError, match=r"length zero|no interior"):
+            ask(network, Simplex(2))
 
 
 def test_a_simplex_in_fractions() -> None:
