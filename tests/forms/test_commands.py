@@ -283,3 +283,5 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     assert code == 1
     told = "the two models choose different classes, right and left, at x ="
     assert told in " ".join(text.split())
+    margin = float(text.split("no margin there is above ")[1].split()[0])
+    assert 2 * 0.25 <= margin <= 2.1 * 0.25

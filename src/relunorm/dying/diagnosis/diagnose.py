@@ -380,7 +380,6 @@ def _advice(
         lines.append("Give a domain to learn which of the dead units are dead for every input.")
     copies = sum(int(layer.duplicate.sum()) for layer in layers)
     if copies:
-        lines.append(
-            f"{copies} unit{'s repeat' if copies > 1 else ' repeats'} another one and can be merged exactly."
-        )
+        which = "1 unit repeats" if copies == 1 else f"{copies} units repeat"
+        lines.append(f"{which} another one and can be merged exactly.")
     return tuple(lines) or ("Nothing to do: no unit is dead, dormant or a duplicate.",)
