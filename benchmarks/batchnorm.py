@@ -20,8 +20,12 @@ import numpy as np
 from record import record
 
 from relunorm.batchnorm import Tree, gamma, propagate
-from relunorm.batchnorm._layer_kernel import inner_products, normalize_and_respond
-from relunorm.batchnorm._random_layer import multiply_by_root, triangular_root
+from relunorm.batchnorm._random_layer import (
+    inner_products,
+    multiply_by_root,
+    normalize_and_respond,
+    triangular_root,
+)
 
 LAYERS = 100_000
 BRUTE_DEPTH = 14
@@ -164,7 +168,7 @@ if __name__ == "__main__":
         ["what", "ours", "other", "ratio (higher is better for us)"],
         tables,
         "One thread, CPU seconds, best of 3; layer: median of 50, gradient to the input too. The "
-        "sampler draws n x width normals in compiled vector loops, direct weights width^2 by "
+        "sampler draws n x width normals, direct weights width^2, both by "
         "NumPy's generator. Load average of the machine during "
         f"the run: {busy:.0f}.",
     )

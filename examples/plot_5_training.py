@@ -17,7 +17,7 @@ from torch import nn
 
 import relunorm as rn
 from relunorm import dying
-from relunorm.dying.plots import plot_basin
+from relunorm.dying.basins import plot_basin
 
 X, y = load_diabetes(return_X_y=True, scaled=False)
 X = torch.tensor((X - X.mean(0)) / X.std(0), dtype=torch.float32)

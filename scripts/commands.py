@@ -16,7 +16,6 @@ def text() -> str:
     import typer
 
     from relunorm.cli import app
-    from relunorm.cli.examples import EXAMPLES
 
     lines = [
         "# Commands",
@@ -32,7 +31,8 @@ def text() -> str:
                 describe(command, f"{before}{name} ")
                 continue
             lines.extend([f"## {before}{name}", "", *_paragraphs(command.help or "")])
-            lines.extend(["```text", *EXAMPLES[before + name], "```", "", "| | |", "| --- | --- |"])
+            examples = command.epilog.split("\n\n")[1:]
+            lines.extend(["```text", *examples, "```", "", "| | |", "| --- | --- |"])
             lines.extend(_row(param) for param in command.params)
             lines.append("")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
 from collections.abc import Iterator
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,17 +47,34 @@ def _imports(file: Path) -> Iterator[tuple[str, str]]:
                     yield alias.name.removeprefix("relunorm."), ""
 
 
-def test_rooms_stand_in_one_order():
-    below: dict[str, set[str]] = defaultdict(set)
-    for file in FILES:
-        for module, _ in imports(file):
-            other = module.split(".")[0]
-            if other != room(file) and room(file) not in ("__init__", "__main__"):
-                below[room(file)].add(other)
-    try:
-        TopologicalSorter(below).prepare()
-    except CycleError as error:
-        pytest.fail(f"rooms import each other in a circle: {' -> '.join(error.args[1])}")
+def floors() -> dict[str, int]:
+    """The floor of every room, as docs/design.md lists them."""
+    text = (SOURCE.parents[1] / "docs" / "design.md").read_text("utf-8")
+    listed = text.split("    floor  room")[1].split("\n\n")[0].split("\n")[1:]
+    found: dict[str, int] = {}
+    floor = 0
+    for number, name in (re.match(r" {4}(\d*) +(\w+)", line).groups() for line in rooms_of(listed)):
+        floor = int(number or floor)
+        assert name not in found
+        found[name] = floor
+    return found
+
+
+def rooms_of(listed: list[str]) -> list[str]:
+    """The lines of a list that name a room; the others go on with the one before."""
+    return [line for line in listed if line[11:12].strip()]
+
+
+def test_rooms_stand_on_the_floors_of_the_design():
+    on = floors()
+    assert set(on) == {room(file) for file in FILES} - {"__init__", "__main__"}
+    wrong = [
+        (str(file.relative_to(SOURCE)), other)
+        for file in FILES
+        for other in {module.split(".")[0] for module, _ in imports(file)}
+        if room(file) in on and other in on and other != room(file) and on[other] >= on[room(file)]
+    ]
+    assert not wrong
 
 
 def test_no_private_name_crosses_a_room():
@@ -76,3 +92,69 @@ def test_nothing_imports_the_command_line():
     for file in FILES:
         if room(file) not in ("cli", "__main__"):
             assert not any(module.split(".")[0] == "cli" for module, _ in imports(file))
+
+
+#: The border turns what users have into domains, and so does what takes torch tensors.
+CONVERTS = ("domain", "io", "nn")
+
+KINDS_OF_DOMAINS = {"Domain", "Box", "Ball", "NormBall", "Polytope"}
+
+
+def may_ask(text: str) -> bool:
+    """Whether a text needs a closer look."""
+    kinds = "|".join(KINDS_OF_DOMAINS)
+    asking = re.search(r"isinstance|issubclass|type\(|\bcase ", text)
+    return bool(asking and re.search(rf"\b({kinds})\b", text))
+
+
+def asks_for_a_kind(node: ast.AST) -> bool:
+    """Whether code depends on the class of a domain: isinstance, a comparison of types, a match."""
+    if isinstance(node, ast.MatchClass):
+        named: ast.AST = node.cls
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        named = node.args[1]
+    elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node.left):
+        named = node
+    else:
+        return False
+    words = {n.id for n in ast.walk(named) if isinstance(n, ast.Name)}
+    words |= {n.attr for n in ast.walk(named) if isinstance(n, ast.Attribute)}
+    return bool(words & KINDS_OF_DOMAINS)
+
+
+def test_domains_answer_for_themselves():
+    asking = [
+        f"{file.relative_to(SOURCE)}:{node.lineno}"  # type: ignore[attr-defined]
+        for file in FILES
+        if room(file) not in CONVERTS and may_ask(text := file.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if asks_for_a_kind(node)
+    ]
+    assert not asking, "add what is asked for to relunorm.domain.base.Domain"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(x, Box)",
+        "isinstance(x, Ball | Polytope)",
+        "isinstance(x, (int, rn.NormBall))",
+        "type(x) is Box",
+        "match x:\n    case Polytope(): pass",
+    ],
+)
+def test_every_way_to_ask_for_a_kind_is_seen(code: str):
+    assert may_ask(code)
+    assert any(asks_for_a_kind(node) for node in ast.walk(ast.parse(code)))
+
+
+def test_every_file_that_the_design_names_is_there():
+    root = SOURCE.parents[1]
+    text = (root / "docs" / "design.md").read_text("utf-8").split("## Where a change goes")[1]
+    named = re.findall(r"`([\w./]+\.(?:pyi?|js|json|toml|txt|yml|md))`", text)
+    tests = " ".join(re.findall(r"\bT: ([^.]*)\.", " ".join(text.split())))
+    tests = [f"tests/{name}.py" for name in re.findall(r"[\w/]*\b(?:test_\w+|fuzzing/\w+)", tests)]
+    assert len(named) > 60
+    assert len(tests) > 30
+    fixed = [name for name in (*named, *tests) if not re.search("NAME|PAPER|lemma", name)]
+    assert not [name for name in fixed if not (SOURCE / name).exists() | (root / name).exists()]

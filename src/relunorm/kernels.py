@@ -47,9 +47,9 @@ def _replay() -> None:
 
 
 def _jacobians() -> None:
-    from relunorm.lipschitz.search import proof, slopes
+    from relunorm.lipschitz.search import climb, proof
 
-    slopes.compile_kernels(Teller(None, Clock()))
+    climb.compile_kernels(Teller(None, Clock()))
     proof.compile_kernels()
 
 

@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relunorm.batchnorm import propagate
-from relunorm.batchnorm._layer_kernel import FEW, inner_products, normalize_and_respond
-from relunorm.batchnorm._random_layer import multiply_by_root, triangular_root
+from relunorm.batchnorm._random_layer import (
+    FEW,
+    inner_products,
+    multiply_by_root,
+    normalize_and_respond,
+    triangular_root,
+)
 
 
 def test_layers_follow_the_random_state():

@@ -153,7 +153,7 @@ def test_words_and_gaps_on_request(tmp_path, capsys):
     [
         (("--pieces", "3"), "--pieces fits one input, but there are 2"),
         (("--pieces", "3", "--classify"), "no --classify"),
-        (("--plot", "x.txt"), ".png, .svg or .pdf"),
+        (("--plot", "x.txt"), ".png, .pdf or .svg"),
         (("--plot", "no/such/folder/x.png"), "does not exist"),
         (("--missing", "zero"), "use refuse or median"),
         (("--classify", "--restarts", "2"), "--restarts is for regression"),

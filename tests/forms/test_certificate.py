@@ -22,6 +22,7 @@ from relunorm.forms.relation.relate import LINEAR, NEW, OPPOSITE, SCALED, Relati
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.proof import SCHEMA as BOUNDS
+from relunorm.stability.proof import pack, unpacked
 
 
 @settings(max_examples=25)
@@ -292,6 +293,8 @@ def called_dead(first: Network, second: Network, line: dict, schema: str = BOUND
         "proofs": [proofs, None],
         "relations": [[DEAD], [DEAD]],
         "difference": None,
+        "residual": None,
+        "stepwise": False,
     }
     document["digest"] = seal(document)
     return Certificate(document)
@@ -355,13 +358,102 @@ def proofs_of_every_kind() -> tuple[Network, Network, Certificate]:
     return network, result.network, result.certificate
 
 
-def test_unknown_keys_are_refused_everywhere(sample, proofs_of_every_kind) -> None:
+@pytest.fixture(scope="module")
+def searched() -> tuple[Network, Network, Certificate]:
+    """Two networks that share nothing, compared so closely that their difference is searched."""
+    rng = np.random.default_rng(3)
+    first, second = (
+        Network.from_weights(
+            [rng.normal(size=(b, a)) for a, b in ((2, 8), (8, 8), (8, 2))],
+            [rng.normal(size=b) for b in (8, 8, 2)],
+        )
+        for _ in range(2)
+    )
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 501)] * 2), axis=-1).reshape(-1, 2)
+    top = np.abs(first(grid) - second(grid)).max()
+    found = rn.compare(first, second, rn.Box.cube(2), tolerance=1.01 * top, time_limit=None)
+    assert found.verdict == "within"
+    assert found.method == "branch and bound on the residual"
+    assert found.certificate is not None
+    assert top <= found.certificate.bound <= found.upper * (1 + 1e-9)
+    return first, second, found.certificate
+
+
+def test_a_search_on_the_residual_replays(searched, tmp_path) -> None:
+    first, second, certificate = searched
+    certificate.save(tmp_path / "c.json")
+    again = Certificate.load(tmp_path / "c.json")
+    assert verify(again, first, second, rn.Box.cube(2)).holds
+    assert not verify(again, second, first).holds
+    # without the search the rest proves less
+    forged = _edited(certificate.to_dict(), ("residual",), lambda d: d.update(search=None))
+    assert not verify(forged, first, second).holds
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("limit", 0.9), ("exponent", -1), ("unit_steps", 2000), ("counts", [1, 2]), ("limit", -0.9)],
+)
+def test_a_search_with_another_claim_is_refused(searched, key, value) -> None:
+    first, second, certificate = searched
+
+    def edit(search) -> None:
+        scaled = key in ("limit", "exponent")
+        change = {"limit": lambda old: old * value, "exponent": lambda old: old + value}
+        search[key] = change[key](search[key]) if scaled else value
+
+    forged = _edited(certificate.to_dict(), ("residual", "search"), edit)
+    assert not verify(forged, first, second).holds
+
+
+def test_a_changed_tape_on_the_residual_is_refused(searched) -> None:
+    """A leaf, a cut or a half left out, a slope, a sign or a number changed, and sealed again."""
+    first, second, certificate = searched
+    document = certificate.to_dict()
+    tape = unpacked(document["residual"]["search"]["tape"])
+    cuts, closed, at = [], [], 0
+    while at < len(tape):
+        size = 6
+        if tape[at] in (2.0, 3.0):
+            size += 2 * int(tape[at + 3]) + 2 * int(tape[at + 4]) + int(tape[at + 5])
+            closed.append((at, size))
+        elif tape[at] == 1.0:
+            cuts.append(at)
+        at += size
+    assert len(cuts) > 3
+    rng = np.random.default_rng(0)
+    for _ in range(36):
+        numbers, way = tape.copy(), rng.integers(6)
+        (at, size), cut = closed[rng.integers(len(closed))], cuts[rng.integers(len(cuts))]
+        if way == 0:
+            numbers = np.delete(numbers, slice(at, at + size))
+        elif way == 1:
+            numbers = np.delete(numbers, slice(cut, cut + 6))
+        elif way == 2:
+            side = cut + (4 if numbers[cut + 4] >= 0 else 5)
+            numbers[side] = -1.0
+        elif way == 3:
+            numbers[at + 1] += 0.5
+        elif way == 4:
+            numbers[at + size - 1] *= -1.0
+        else:
+            numbers[at + 2] = 9.0
+        forged = _edited(
+            document,
+            ("residual", "search"),
+            lambda d, numbers=numbers: d.update(tape=pack(numbers)),
+        )
+        assert not verify(forged, first, second).holds, way
+
+
+def test_unknown_keys_are_refused_everywhere(sample, proofs_of_every_kind, searched) -> None:
     network, result = sample
     step = Network.from_weights([[[3.0]], [[1.0]]], [[0.1], [0.0]], "step")
     stepped = rn.normalize(step, "unit", LINE)
     cases = [
         (network, result.network, result.certificate),
         proofs_of_every_kind,
+        searched,
         (step, stepped.network, stepped.certificate),
     ]
     for first, second, certificate in cases:

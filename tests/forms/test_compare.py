@@ -20,6 +20,8 @@ from torch import nn
 import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.forms.certificate.certificate import Certificate, seal
+from relunorm.forms.certificate.verification import verify
 from relunorm.forms.comparison.stepwise import stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
@@ -454,6 +456,9 @@ def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.
     points = np.vstack([box.sample(200, 0), np.sign(box.sample(200, 1))])
     seen = np.abs(first(points) - second(points)).max()
     assert 0 < seen <= found.upper <= found.tolerance
+    assert found.certificate is not None
+    assert found.certificate.bound == pytest.approx(found.upper, rel=0.06)
+    assert verify(found.certificate, first, second).holds
     # a change that is no rounding, at one weight of the kernel
     structure = second.structure
     assert structure is not None
@@ -467,6 +472,14 @@ def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.
     assert rn.compare(first, moved, box, factor=1e9).verdict == "different"
     bound, _ = stepwise_difference(first, moved, box, 0.0, Clock())
     assert np.abs(first(points) - moved(points)).max() <= bound
+    # what was said of two exports is not so of others, whatever their certificate says
+    forged = {**found.certificate.document, "bounds": [found.upper / 2] * first.output_size}
+    forged["digest"] = seal(forged)
+    assert not verify(Certificate(forged), first, second).holds
+    networks = [{"digest": n.digest, "units": n.units} for n in (first, moved)]
+    forged = {**found.certificate.document, "networks": networks}
+    forged["digest"] = seal(forged)
+    assert not verify(Certificate(forged), first, moved).holds
 
 
 def test_the_stepwise_bound_is_attained() -> None:

@@ -42,7 +42,7 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
     """A sealed certificate that claims 1e-9."""
     none = dict.fromkeys(("first", "second", "difference"))
     document = {
-        "schema": "relunorm.certificate/5",
+        "schema": "relunorm.certificate/6",
         "domain": domain,
         "networks": [{"digest": n.digest, "units": n.units} for n in (first, second)],
         "bounds": [1e-9],
@@ -52,6 +52,8 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
         "proofs": proofs,
         "relations": relations,
         "difference": None,
+        "residual": None,
+        "stepwise": False,
     }
     document["digest"] = seal(document)
     return Certificate(document)

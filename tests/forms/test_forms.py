@@ -18,9 +18,10 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import seal
 from relunorm.forms.rewrite import row_norms
+from relunorm.forms.shapes import SHAPES
 from relunorm.network import Activation, Affine, Layer, Network
 
-FORMS = ["minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical"]
+FORMS = list(SHAPES)
 
 
 def same_function(first: Network, second: Network, domain: rn.Domain, seed: int = 0) -> None:

@@ -14,9 +14,9 @@ from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, limit, magnitudes, short
 from fuzzing.places import Place, place_for
 from relunorm import Network
+from relunorm.forms.shapes import SHAPES
 
-FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical")
-NEED_DOMAIN = ("bounded", "l1")
+FORMS = tuple(SHAPES)
 
 
 def draw(rng: Rng) -> Case:
@@ -28,7 +28,7 @@ def draw(rng: Rng) -> Case:
     net = network(rng, kind)
     form = str(rng.choice(FORMS))
     options = _options(rng, form)
-    anywhere = form not in NEED_DOMAIN and not options.get("eps") and rng.random() < 0.15
+    anywhere = not SHAPES[form].needs_domain and not options.get("eps") and rng.random() < 0.15
     given = {"form": form, "anywhere": anywhere, "options": {**options, **limit(rng)}}
     return Case((net,), place_for(rng, net), given)
 

@@ -18,9 +18,9 @@ from torch import nn
 from torch_models import MODELS, model
 
 import relunorm as rn
-from relunorm import Activation, Affine, Layer, Network
+from relunorm import Activation, Affine, Layer, Network, io
 
-FILES = ("npz", "safetensors", "onnx", "pt2")
+FILES = [ending.removeprefix(".") for ending in io.FILES]
 STEPS = tuple(Activation("step", at_zero=v) for v in (0.3, -0.7, 1.0))
 
 

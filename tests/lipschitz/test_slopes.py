@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm import Activation, Affine, Ball, Box, Layer, Network
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.search.proof import SlopeProof
@@ -127,6 +127,69 @@ def test_a_constant_has_a_proof_that_replays(domain, norm, tmp_path):
         assert not proof.verify(random_net(7, (3, 7, 6, 2))).holds
         claim = replace(proof.claims[0], upper=found.lower * (1 - 1e-6))
         assert not replace(proof, claims=(claim,)).verify(network).holds
+
+
+CUT = Polytope([[-1.0, 0, 0], [0, -1, 0], [0, 0, -1], [1, 1, 1.5], [1, -1, 0]], [1, 1, 1, 0.7, 0.6])
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0, np.inf])
+def test_a_constant_on_a_polytope_has_a_proof_that_replays_without_a_solver(norm, monkeypatch):
+    # without biases all regions meet in one point of the polytope
+    for network, cut in (
+        (random_net(1, (3, 7, 6, 2)), True),
+        (random_net(2, (3, 5, 4, 1), bias=False), False),
+    ):
+        regions = rn.regions(network, CUT)
+        assert regions.complete
+        top = max(np.linalg.norm(J, norm) for J in regions.affine()[0])
+        found = rn.lipschitz(network, CUT, norm, time_limit=None)
+        assert found.exact
+        assert found.lower == pytest.approx(top, rel=1e-9)
+        assert found.certificate is not None
+        proof = SlopeProof.from_dict(found.certificate.to_dict())
+        whole = rn.lipschitz(network, Box.cube(3, -1, 4), norm, time_limit=None)
+        assert (whole.lower > found.lower * (1 + 1e-6)) == cut
+        with monkeypatch.context() as alone:
+            alone.setattr("scipy.optimize.linprog", None)
+            again = proof.verify(network)
+        assert again.holds, again
+        assert top * (1 - 1e-9) <= again.upper <= found.upper
+        claim = replace(proof.claims[0], upper=top * (1 - 1e-6))
+        assert not replace(proof, claims=(claim,)).verify(network).holds
+
+
+def test_a_proof_on_a_polytope_with_other_half_spaces_or_multipliers_is_refused():
+    network = random_net(1, (3, 7, 6, 2))
+    found = rn.lipschitz(network, CUT, np.inf, time_limit=None)
+    assert found.certificate is not None
+    document = found.certificate.to_dict()
+    wider = {**document, "domain": {**document["domain"], "b": [1, 1, 1, 4.0, 4.0]}}
+    assert not SlopeProof.from_dict(wider).verify(network).holds
+    duals = np.array(document["domain"]["box_duals"])
+    for wrong in (None, [], (-duals).tolist(), duals[:-1].tolist(), (0.0 * duals).tolist()):
+        with pytest.raises(InvalidInputError):
+            SlopeProof.from_dict({**document, "domain": {**document["domain"], "box_duals": wrong}})
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # any multipliers that prove some box prove no less than is true
+        box = (duals * rng.uniform(0.7, 1.3, duals.shape)).tolist()
+        domain = {**document["domain"], "box_duals": box}
+        claim = {**document["claims"][0], "upper": found.lower * (1 - 1e-6)}
+        try:
+            proof = SlopeProof.from_dict({**document, "domain": domain, "claims": [claim]})
+        except InvalidInputError:
+            continue
+        assert not proof.verify(network).holds
+
+
+def test_slopes_on_a_polytope_have_a_proof():
+    network = random_net(5, (3, 6, 5, 2))
+    regions = rn.regions(network, CUT).affine()[0]
+    found = rn.sensitivity(network, CUT, time_limit=None)
+    assert found.exact.all()
+    assert np.allclose(found.upper, regions.max(axis=0), rtol=1e-7, atol=1e-7)
+    assert np.allclose(found.lower, regions.min(axis=0), rtol=1e-7, atol=1e-7)
+    assert found.certificate is not None
+    assert SlopeProof.from_dict(found.certificate.to_dict()).verify(network).holds
 
 
 def test_a_large_network_in_the_plane_is_searched_in_parts():

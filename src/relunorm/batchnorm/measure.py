@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from relunorm.arguments import real_number
 from relunorm.batchnorm.gram import angles_of, square
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 #: A point is odd when its norm is this many times the next one's ...
@@ -67,13 +68,7 @@ class OddTest:
         return len(self.points)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "points": list(self.points),
-            "norm_gap": self.norm_gap if math.isfinite(self.norm_gap) else None,
-            "angle_gap": self.angle_gap,
-            "required_norm_gap": self.required_norm_gap,
-            "required_angle_gap": self.required_angle_gap,
-        }
+        return {**entries(self, "points norm_gap angle_gap required_norm_gap required_angle_gap")}
 
 
 def odd_points(

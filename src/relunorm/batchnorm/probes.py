@@ -27,7 +27,7 @@ from relunorm.batchnorm.measure import (
     pair_angles,
     soft_rank,
 )
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import as_network
 from relunorm.network import Network
@@ -84,25 +84,14 @@ class LayerGeometry:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "name": self.name,
-            "shape": list(self.shape),
-            "points": self.points,
-            "width": self.width,
-            "rank": self.rank,
-            "rank_tolerance": self.rank_tolerance,
-            "soft_rank": self.soft_rank,
-            "mean_angle": self.mean_angle,
-            "angle_quantiles": list(self.angle_quantiles),
-            "angle_histogram": list(self.angle_histogram),
-            "norm_ratio_scaled": self.norm_ratio_scaled,
+            **entries(
+                self,
+                "name shape points width rank rank_tolerance soft_rank mean_angle "
+                "angle_quantiles angle_histogram norm_ratio_scaled",
+            ),
             "cluster_count": len(self.cluster_sizes),
             "cluster_sizes": list(self.cluster_sizes[:20]),
-            "cluster_angle": self.cluster_angle,
-            "odd": self.odd.to_dict(),
-            "activity_histogram": list(self.activity_histogram),
-            "broad_share": self.broad_share,
-            "dead": self.dead,
-            "zero_points": self.zero_points,
+            **entries(self, "cluster_angle odd activity_histogram broad_share dead zero_points"),
         }
 
 

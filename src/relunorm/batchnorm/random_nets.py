@@ -23,10 +23,9 @@ from relunorm.arguments import (
     switch,
     whole_number,
 )
-from relunorm.batchnorm._equal_points import EqualPoints
-from relunorm.batchnorm._layer_kernel import inner_products
-from relunorm.batchnorm._random_layer import RandomLayer
+from relunorm.batchnorm._random_layer import RandomLayer, inner_products
 from relunorm.batchnorm.gram import (
+    EqualPoints,
     Statistic,
     merged_step,
     nonlinearity_slope,

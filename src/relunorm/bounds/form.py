@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.bounds.kernel import EPS, TINY
 from relunorm.bounds.problem import Bounds
-from relunorm.domain import Ball, Domain, NormBall, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
@@ -148,10 +148,9 @@ def triangular(
     parts = [*builder.units, known, goals]
     sizes = [len(np.atleast_1d(group[1])) for group in groups]
     ball = np.zeros(0)
-    if isinstance(domain, Ball):
-        ball = np.concatenate([domain.middle[free], [domain.reach, 2.0]])
-    elif isinstance(domain, NormBall):
-        ball = np.concatenate([domain.middle[free], [domain.reach, float(domain.norm)]])
+    if domain.norm_bound is not None:
+        middle, radius, norm = domain.norm_bound
+        ball = np.array([*middle[free], radius, norm], dtype=np.float64)
     return Form(
         np.ascontiguousarray(np.concatenate([mx.dense(p.rows) for p in parts])),
         np.concatenate([p.const for p in parts]),
@@ -357,9 +356,10 @@ class _Builder:
 
     def sides(self, domain: Domain) -> _Value:
         """b - A x >= 0 for a polytope."""
-        if not isinstance(domain, Polytope):
+        A, b = domain.half_spaces
+        if not len(b):
             return _Value(np.zeros((0, self.width)), np.zeros(0), np.zeros(0), False)
-        return self.combined(-domain.A, domain.b, self.values[0])
+        return self.combined(-A, b, self.values[0])
 
 
 def _columns(rows: Any) -> NDArray[np.bool_]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.domain import Ball
 from relunorm.domain.base import lengths
 from relunorm.matrix import Matrix, Vector
 
@@ -30,7 +29,7 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
     affine = problem.maps[index]
     lower, upper = affine.bias.copy(), affine.bias.copy()
     magnitude = np.abs(affine.bias)
-    ball = problem.reach.domain if isinstance(problem.reach.domain, Ball) else None
+    ball = problem.reach.domain.as_ball
     for source, matrix in affine.terms.items():
         magnitude = magnitude + problem.absolute[index][source] @ bounds.span(source)
         if source == 0 and ball is not None:
@@ -61,7 +60,7 @@ def _no_rounding(
     problem: Problem, bounds: Bounds, index: int, magnitude: Vector
 ) -> NDArray[np.bool_]:
     """Rows in which every product and partial sum is a float: their bounds need no widening."""
-    if isinstance(problem.reach.domain, Ball):
+    if problem.reach.domain.as_ball is not None:
         return np.zeros(len(magnitude), dtype=bool)
     step = problem.grains[index]["bias"]
     for source in problem.maps[index].terms:
@@ -87,7 +86,7 @@ def _exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: i
     affine = problem.maps[index]
     total = sign * Fraction(float(affine.bias[row]))
     squares = Fraction(0)
-    ball = problem.reach.domain if isinstance(problem.reach.domain, Ball) else None
+    ball = problem.reach.domain.as_ball
     for source, matrix in affine.terms.items():
         columns, weights = _row(matrix, row)
         for j, weight in zip(columns.tolist(), weights.tolist(), strict=True):

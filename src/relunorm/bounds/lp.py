@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
 
@@ -133,8 +132,8 @@ class Relaxation:
             self.rows.append(_Rows(name, layer, units, slope, own - slope[:, None] * z, low, high))
 
     def _add_domain(self) -> None:
-        if isinstance(self.problem.reach.domain, Polytope):
-            A, b = self.problem.reach.domain.A, self.problem.reach.domain.b
+        A, b = self.problem.reach.domain.half_spaces
+        if len(b):
             matrix = np.zeros((len(b), self.columns))
             matrix[:, : A.shape[1]] = A
             none = np.full(len(b), -np.inf)

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 import relunorm
-from relunorm.cli.examples import epilog
 from relunorm.cli.models.compare import compare
 from relunorm.cli.models.convert import convert
 from relunorm.cli.models.export import export
@@ -21,7 +20,7 @@ from relunorm.cli.models.fingerprint import fingerprint
 from relunorm.cli.models.info import info
 from relunorm.cli.models.normalize import normalize
 from relunorm.cli.models.verify import verify
-from relunorm.cli.output import printable
+from relunorm.cli.output import EPILOGS, printable
 from relunorm.cli.questions.certify import certify
 from relunorm.cli.questions.check import check
 from relunorm.cli.questions.lipschitz import lipschitz
@@ -87,7 +86,7 @@ for _command in (
     sweep,
     warm_up,
 ):
-    app.command(epilog=epilog(_command.__name__.replace("_", "-")))(_command)
+    app.command(epilog=EPILOGS[_command])(_command)
 
 app.add_typer(dying)
 

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +46,27 @@ Example = Annotated[
 ]
 
 
+#: Command -> the last part of its help.
+EPILOGS: dict[Callable[..., None], str] = {}
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def examples(*lines: str) -> Callable[[_Command], _Command]:
+    """Two lines to type, shown in the help of a command; the tests parse each of them."""
+
+    def note(command: _Command) -> _Command:
+        EPILOGS[command] = epilog(*lines)
+        return command
+
+    return note
+
+
+def epilog(*lines: str) -> str:
+    """Examples as the last part of a help page."""
+    return "\n\n".join(["Examples:", *lines])
+
+
 def parse_example(text: str | None) -> tuple[int, ...] | None:
     """The shape behind `--example`."""
     if text is None:
@@ -56,10 +77,28 @@ def parse_example(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
 
 
-def check_folder(path: Path) -> None:
-    """A folder that is not there is an error before the work, not after it."""
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+def check_writable(path: str | Path | None, what: str = "plots", *endings: str) -> None:
+    """A wrong ending or folder is an error before the work, not after it.
+
+    Args:
+        what: how to call what is written.
+        endings: that it may have; those of pictures by default.
+    """
+    if path is None:
+        return
+    path, known = Path(path), endings or (".png", ".pdf", ".svg")
+    if path.suffix.lower() not in known:
+        *others, last = known
+        named = f"{', '.join(others)} or {last}" if others else last
+        raise UnsupportedFormatError(f"{path}: {what} are written as {named}")
+    check_folder(path)
+
+
+def check_folder(path: str | Path) -> None:
+    """Refuse to write into a folder that is not there."""
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise InvalidInputError(f"{path}: the folder {folder} does not exist")
 
 
 def check_model_out(path: str | None) -> None:
@@ -69,7 +108,7 @@ def check_model_out(path: str | None) -> None:
     from relunorm.io import check_ending
 
     check_ending(Path(path))
-    check_folder(Path(path))
+    check_folder(path)
 
 
 def write_proof(proof: Any, path: str | None) -> None:

@@ -13,11 +13,12 @@ from relunorm.cli.output import (
     Json,
     ModelFile,
     Quiet,
-    check_folder,
+    check_writable,
     emit,
+    examples,
     parse_example,
 )
-from relunorm.errors import InvalidInputError, UnsupportedFormatError
+from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from relunorm.io.table import Table
 
 
+@examples(
+    "relunorm report model.onnx --data test.csv --target y -o page.html",
+    "relunorm report example:moons --data example:moons --domain box:-2,3 --open",
+)
 def report(
     model: ModelFile,
     data: Annotated[
@@ -71,16 +76,14 @@ def report(
 
     Ctrl-C keeps the sections that are finished.
     """
-    from relunorm.cli.slices import parse_slice
-    from relunorm.cli.tables import parse_table
+    from relunorm.cli.tables import parse_slice, parse_table
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.report.report import report as run
 
     if out is None and (open_it or not json):
         out = Path("report.html")
-    if out is not None:
-        _check_out(out)
+    check_writable(out, "reports", ".html", ".htm")
     network = load(model, parse_example(example))
     table = None
     if data is not None:
@@ -109,13 +112,6 @@ def report(
 
         if not webbrowser.open(out.resolve().as_uri()):
             typer.echo("relunorm: no browser was found; open the page yourself", err=True)
-
-
-def _check_out(out: Path) -> None:
-    """A wrong ending or folder is an error before the work, not after it."""
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UnsupportedFormatError(f"{out}: a report is written as .html")
-    check_folder(out)
 
 
 def _classes(text: str) -> list[str]:

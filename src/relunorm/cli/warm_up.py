@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, emit, examples, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm warm-up",
+    "relunorm warm-up --json",
+)
 def warm_up(json: Json = False) -> None:
     """Compile the search kernels now, so that no later command has to.
 

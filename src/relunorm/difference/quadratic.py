@@ -41,11 +41,17 @@ Array = NDArray[np.float64]
 #: Numbers y that a matrix may couple; a step of the descent costs the cube of that.
 MOST = 1500
 
-#: Steps of the descent for the first row and for those that start from its multipliers.
-STEPS, FEWER = 150, 75
+#: Steps of the descent for a row, and for one that is taken up again.
+STEPS, MORE = 40, 80
 
-#: How far logarithms of multipliers move in a step, at first.
-RATE = 0.15
+#: How far logarithms of multipliers move, in shares of what would balance each alone, and at most.
+RATE, FARTHEST = 0.4, 1.0
+
+#: What the barrier may cost at first, as a share of the bound; a hundredth of that in the end.
+BARRIER = 0.5
+
+#: How far below what is asked a descent goes, for the rounding that is added.
+BEYOND = 0.97
 
 #: A row is left when a descent from its own multipliers lowers its bound by less than this share.
 GAIN = 0.02
@@ -240,42 +246,48 @@ class Quadratic:
         """What the constraints add to c."""
         return 2 * self.F.T @ (lam * self.F0) - 2 * self.K.T @ (lam * self.K0)
 
-    def descend(self, p: Vector, row: int, sign: float, steps: int, clock: Clock) -> Vector:
-        """Better multipliers for a row: steps of gradient descent inside the definite matrices."""
-        c0, c, last, _ = self.objective(row, sign)
-        scale = (abs(c0) + np.abs(c).sum() + np.abs(last).sum()) / max(self.size, 1)
+    def descend(
+        self, p: Vector, row: int, sign: float, steps: int, goal: float, clock: Clock
+    ) -> Vector:
+        """Better multipliers for a row, by steps inside the definite matrices down to a goal.
+
+        The derivative by a multiplier is a difference of two sums of squares; a step moves its
+        logarithm by a share of that of their quotient, which is 0 where they are equal.
+        """
+        c0, c, last, alone = self.objective(row, sign)
         best, kept, previous, rate = np.inf, p, p, RATE
-        mean, square = np.zeros_like(p), np.zeros_like(p)
-        taken = 0
         for step in range(steps):
             if clock.expired():
                 break
-            found = self._gradient(p, c, last, scale * 10 ** (-1 - 3 * step / steps))
+            found = self._balance(p, c, last, c0 + alone, BARRIER * 10 ** (-2 * step / steps))
             if found is None:
                 p, rate = (p + previous) / 2, 0.7 * rate
                 continue
-            value, gradient = found
+            value, quotient = found
             if value < best:
                 best, kept = value, p
-            taken, rate = taken + 1, min(1.05 * rate, RATE)
-            mean = 0.9 * mean + 0.1 * gradient
-            square = 0.99 * square + 0.01 * gradient * gradient
-            move = mean / (1 - 0.9**taken) / np.sqrt(square / (1 - 0.99**taken) + 1e-300)
-            previous, p = p, p - rate * move * (1 - 0.8 * step / steps)
+            if value <= goal:
+                break
+            rate = min(1.1 * rate, RATE)
+            move = np.clip(np.log(quotient), -FARTHEST, FARTHEST)
+            previous, p = p, p - rate * move
         return kept
 
-    def _gradient(
-        self, p: Vector, c: Vector, last: Vector, barrier: float
+    def _balance(
+        self, p: Vector, c: Vector, last: Vector, rest: float, share: float
     ) -> tuple[float, Vector] | None:
-        """The bound without its constant, and its gradient with a barrier; None if indefinite."""
+        """The bound, and what raises over what lowers it with every multiplier; None if indefinite.
+
+        A barrier is counted with the latter: what it costs is about this share of the bound.
+        """
         from scipy.linalg import get_lapack_funcs
 
         q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
-        share, weight = self.forms.share, self.forms.weight
+        part, weight = self.forms.share, self.forms.weight
         inside, own = self.inside, self.own
-        # the same as `matrix`, with K = share F + weight y_own put in
-        H = (self.F.T * (lam * (share * share - 1))) @ self.F
-        mixed = (lam * share * weight)[inside, None] * self.F[inside]
+        # the same as `matrix`, with K = part F + weight y_own put in
+        H = (self.F.T * (lam * (part * part - 1))) @ self.F
+        mixed = (lam * part * weight)[inside, None] * self.F[inside]
         H[own] += mixed
         H[:, own] += mixed.T
         H[own, own] += (lam * weight * weight)[inside]
@@ -289,24 +301,25 @@ class Quadratic:
         h = c + self.linear(lam)
         y = G @ h / 2
         moved = self.F @ y
-        e, t = self.F0 + moved, self.K0 + share * moved
+        e, t = self.F0 + moved, self.K0 + part * moved
         t[inside] += weight[inside] * y[own]
         t[self.last] = np.minimum(1.0, np.abs(last) / (2 * lam[self.last]))
         value = (
-            q.sum()
+            rest
+            + q.sum()
             + lam @ (self.F0**2 - self.K0**2)
             + h @ y / 2
             + self._separate(lam[self.last], last).sum()
         )
-        at = np.diag(G)
-        by_q = 1 - y * y - barrier * at
-        by_l = e * e - t * t
-        spread = self.F @ G
-        both = np.einsum("ij,ij->i", spread, self.F)
-        by_l += barrier * (1 - share * share) * both
-        crossed = 2 * (share * weight)[inside] * spread[inside, own]
-        by_l[inside] -= barrier * (crossed + (weight * weight)[inside] * at[own])
-        return float(value), np.concatenate([by_q * q, by_l * lam])
+        barrier = share * max(value, 0.0) / self.size + 1e-300
+        at, spread = np.diag(G), self.F @ G
+        large = np.einsum("ij,ij->i", spread, self.F)
+        small = part * part * large
+        small[inside] += 2 * (part * weight)[inside] * spread[inside, own]
+        small[inside] += (weight * weight)[inside] * at[own]
+        up = np.concatenate([np.ones(self.size), e * e + barrier * large])
+        down = np.concatenate([y * y + barrier * at, t * t + barrier * np.maximum(small, 0.0)])
+        return float(value), (up + 1e-300) / (down + 1e-300)
 
     @staticmethod
     def _separate(lam: Vector, c: Vector) -> Vector:
@@ -383,23 +396,21 @@ def tighten(
         return upper, used
     rows = _rows(len(upper) // 2)
     own: dict[int, Vector] = {}  # multipliers of every row that was looked at
-    latest: Vector | None = None
     reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
         if upper[k] <= enough() or settled[k]:
             break
-        begin = own.get(k, latest)
-        steps = STEPS if begin is None else FEWER
-        begin = problem.start(*rows[k]) if begin is None else begin
-        latest = problem.descend(begin, *rows[k], steps, clock)
-        found = problem.certified(latest, rows)
-        settled[k] = k in own and found[k] > (1 - GAIN) * reached[k]
-        own[k] = latest
+        again = k in own
+        goal = enough() * BEYOND ** (2 if again else 1)
+        begin = own[k] if again else problem.start(*rows[k])
+        own[k] = problem.descend(begin, *rows[k], MORE if again else STEPS, goal, clock)
+        found = problem.certified(own[k], rows)
+        settled[k] = again and found[k] > (1 - GAIN) * reached[k]
         reached = np.minimum(reached, found)
         if (found < upper).any():
-            used.append(latest)
+            used.append(own[k])
         upper = np.minimum(upper, found)
         tell(float(upper.max()))
     return upper, used

@@ -1,7 +1,8 @@
-"""Results in a notebook: a table of what they say, and a picture on demand."""
+"""Results as documents, and in a notebook: a table of what they say, and a picture on demand."""
 
 from __future__ import annotations
 
+import math
 import re
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,31 @@ class Shown:
             if name != "schema" and (text := _text(_local(name, value)))
         ]
         return f"<p><code>{escape(repr(self))}</code></p><table>{''.join(rows)}</table>"
+
+
+def entries(result: Any, names: str) -> dict[str, Any]:
+    """Attributes of a result as entries of its document, JSON-safe.
+
+    Tuples and arrays become lists, results within it their own documents, and numbers that are not
+    finite None.
+
+    >>> from types import SimpleNamespace
+    >>> entries(SimpleNamespace(bound=float("inf"), point=(1.0, 2.0)), "bound point")
+    {'bound': None, 'point': [1.0, 2.0]}
+    """
+    return {name: _plain(getattr(result, name)) for name in names.split()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value
 
 
 def _local(name: str, value: Any) -> Any:

@@ -10,4 +10,7 @@ from relunorm.domain.base import Domain, RandomState
 from relunorm.domain.box import Box
 from relunorm.domain.polytope import Polytope
 
-__all__ = ["Ball", "Box", "Domain", "NormBall", "Polytope", "RandomState"]
+#: Every domain by the word for it in files and on the command line.
+KINDS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Box, Ball, NormBall, Polytope)}
+
+__all__ = ["KINDS", "Ball", "Box", "Domain", "NormBall", "Polytope", "RandomState"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arithmetic.dyadic import Dyadic, dyadic
+from relunorm.arithmetic.floats import rounded_down, rounded_up
 from relunorm.domain.base import (
     LARGEST,
     UNDERFLOW,
@@ -19,6 +23,7 @@ from relunorm.domain.base import (
     lengths,
     rounding,
     short,
+    sign,
     vector,
 )
 from relunorm.domain.box import Box
@@ -27,6 +32,15 @@ from relunorm.matrix import Vector
 
 Array = NDArray[np.float64]
 
+ZERO = Fraction(0)
+
+
+def one_number(value: Any) -> Any:
+    """A number of a document, or of an array with one entry."""
+    if np.size(value) != 1:
+        raise InvalidDomainError(f"the radius has {np.size(value)} entries, expected one number")
+    return np.ravel(value)[0].item() if isinstance(value, np.ndarray) else value
+
 
 @dataclass(frozen=True, eq=False, init=False)
 class Around(Domain):
@@ -34,6 +48,10 @@ class Around(Domain):
 
     middle: Vector
     reach: float
+
+    def outer_ends(self) -> tuple[Vector, Vector]:
+        reach = np.full(self.dimension, self.reach)
+        return rounded_down(self.middle, reach), rounded_up(self.middle, reach)
 
     def _place(self, center: ArrayLike, radius: float) -> None:
         try:
@@ -87,8 +105,38 @@ class Ball(Around):
     is X_B = sup |x|, as for every domain. They agree for a ball around 0.
     """
 
+    kind: ClassVar = "ball"
+    fields: ClassVar = {"center": 1, "radius": 0}
+
     def __init__(self, center: ArrayLike, radius: float):
         self._place(center, radius)
+
+    @property
+    def as_ball(self) -> Ball:
+        return self
+
+    @property
+    def norm_bound(self) -> tuple[Vector, float, int]:
+        return self.middle, self.reach, 2
+
+    @property
+    def rational(self) -> bool:
+        return True
+
+    def end_signs(self, row: Mapping[int, Fraction], bias: Fraction) -> tuple[int, int]:
+        middle = bias + sum((w * Fraction(float(self.middle[i])) for i, w in row.items()), ZERO)
+        swing = Fraction(self.reach) ** 2 * sum((w * w for w in row.values()), ZERO)
+        gap, side = middle * middle - swing, sign(middle)  # middle -+ sqrt(swing), without the root
+        if gap > 0:
+            return side, side
+        return (-1, 1) if gap < 0 else (min(side, 0), max(side, 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "center": self.middle.tolist(), "radius": self.reach}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Ball:
+        return cls(document["center"], one_number(document["radius"]))
 
     @cached_property
     def bounding_box(self) -> Box:
@@ -144,6 +192,9 @@ class NormBall(Around):
     (array([-1.25]), array([1.25]))
     """
 
+    kind: ClassVar = "norm-ball"
+    fields: ClassVar = {"center": 1, "radius": 0, "norm": 0, "lo": 1, "hi": 1}
+
     norm: int
     box: Box
 
@@ -161,6 +212,36 @@ class NormBall(Around):
     def bounding_box(self) -> Box:
         low, high = ends_outward(self.middle, self.reach)
         return Box(np.maximum(low, self.box.lo), np.minimum(high, self.box.hi))
+
+    def outer_ends(self) -> tuple[Vector, Vector]:
+        lo, hi = super().outer_ends()
+        return np.maximum(lo, self.box.lo), np.minimum(hi, self.box.hi)
+
+    @property
+    def norm_bound(self) -> tuple[Vector, float, int]:
+        return self.middle, self.reach, self.norm
+
+    def ascent(self, points: Array, gradient: Array, half: Vector) -> Array:
+        """To where the gradient alone would lead."""
+        return self.maximizer(gradient) - points
+
+    def _nudged(self, near: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.box._nudged(near)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "center": self.middle.tolist(),
+            "radius": self.reach,
+            "norm": self.norm,
+            "lo": self.box.lo.tolist(),
+            "hi": self.box.hi.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> NormBall:
+        radius, norm = one_number(document["radius"]), one_number(document["norm"])
+        return cls(document["center"], radius, norm, Box(document["lo"], document["hi"]))
 
     def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
         far = self.maximizer(self._directions(directions))

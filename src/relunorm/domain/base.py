@@ -1,11 +1,19 @@
-"""What every domain offers, and the checks they share."""
+"""What every domain offers, and the checks they share.
+
+A new domain is one class in one file: the abstract members here, and a name in `KINDS` of
+``relunorm.domain``. Nobody outside asks for its type. What has a faster or a sharper way for some
+domains asks for what that way needs (`Domain.as_box`, `as_ball`, `half_spaces`, `flat_sided`,
+`end_signs`), and takes a box around all others: sound, but loose.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +22,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector, frozen
 
 if TYPE_CHECKING:
+    from relunorm.domain.ball import Ball
     from relunorm.domain.box import Box
 
 RandomState: TypeAlias = "int | np.random.Generator | None"
@@ -27,6 +36,12 @@ UNDERFLOW = 2.0**-960
 
 class Domain(ABC):
     """A bounded, non-empty, closed convex set of inputs."""
+
+    #: The word for it in files and on the command line; the names of its numbers there and how
+    #: many axes each has; and those that a certificate adds.
+    kind: ClassVar[str]
+    fields: ClassVar[Mapping[str, int]]
+    proof_fields: ClassVar[Mapping[str, int]] = {}
 
     @property
     @abstractmethod
@@ -104,6 +119,91 @@ class Domain(ABC):
     def project(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Points of the domain near the given ones, up to rounding: clipped to a box, else drawn
         to the centre."""
+
+    @abstractmethod
+    def outer_ends(self) -> tuple[Vector, Vector]:
+        """The ends of a box that holds the domain, in real arithmetic."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Kind and `fields`, JSON-safe; every float64 survives the round trip."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Domain:
+        """The domain of a document, or of the arrays of a file, by the names in `fields`."""
+
+    @property
+    def as_box(self) -> Box | None:
+        """The domain itself where it is a box."""
+        return None
+
+    @property
+    def as_ball(self) -> Ball | None:
+        """The domain itself where it is a Euclidean ball."""
+        return None
+
+    @cached_property
+    def half_spaces(self) -> tuple[NDArray[np.float64], Vector]:
+        """(A, b): with the box around it, the domain lies in A x <= b. No rows for most."""
+        return np.zeros((0, self.dimension)), np.zeros(0)
+
+    @property
+    def rows(self) -> int:
+        """How many `half_spaces` there are."""
+        return len(self.half_spaces[1])
+
+    @property
+    def norm_bound(self) -> tuple[Vector, float, int] | None:
+        """(m, r, p): with the box around it, the domain lies in |x - m|_p <= r."""
+        return None
+
+    @property
+    def flat_sided(self) -> bool:
+        """Whether the box around it and `half_spaces` are all there is to the domain."""
+        return False
+
+    @property
+    def rational(self) -> bool:
+        """Whether `end_signs` knows the answer."""
+        return False
+
+    def end_signs(self, row: Mapping[int, Fraction], bias: Fraction) -> tuple[int, int]:
+        """The signs of the minimum and of the maximum of row.x + bias, without rounding."""
+        raise InvalidDomainError(
+            f"rational arithmetic needs a box, a ball or no domain; {self!r} has a support "
+            "function that is computed in floats"
+        )
+
+    def ascent(
+        self, points: NDArray[np.float64], gradient: NDArray[np.float64], half: Vector
+    ) -> NDArray[np.float64]:
+        """A step uphill from every point, as long as ``half`` says of each coordinate."""
+        length = lengths(gradient * half)[:, None]
+        return np.divide(
+            half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
+        )
+
+    def extreme_points(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Random points on the boundary or near it."""
+        inside = self.sample(count, rng)
+        return self.far_points(inside, rng.standard_normal(inside.shape))
+
+    def in_single(self, point: Vector) -> Vector | None:
+        """The point in single precision, if there is one of the domain beside it."""
+        tries = [point]
+        if not self.flat_sided:  # what rounding may add to the distance is taken off
+            tries += [point + share * (self.center - point) for share in (1e-7, 1e-6, 1e-5)]
+        for x in tries:
+            with np.errstate(over="ignore"):
+                rounded = self._nudged(x.astype(np.float32)).astype(np.float64)
+            if np.isfinite(rounded).all() and self.holds(rounded)[0]:
+                return rounded
+        return None
+
+    def _nudged(self, near: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The point moved by one place where rounding took it over a side."""
+        return near
 
     @property
     @abstractmethod
@@ -198,6 +298,11 @@ def short(vector: Vector) -> str:
     return f"[{shown}{', ...' if len(vector) > 6 else ''}]"
 
 
+def sign(value: Fraction) -> int:
+    """-1, 0 or 1."""
+    return (value > 0) - (value < 0)
+
+
 def ends_outward(middle: Vector, reach: float) -> tuple[Vector, Vector]:
     """middle - reach and middle + reach, rounded away from the middle unless they are exact.
 
@@ -206,9 +311,9 @@ def ends_outward(middle: Vector, reach: float) -> tuple[Vector, Vector]:
     True
     """
     ends = []
-    for sign in (-1.0, 1.0):
-        end = middle + sign * reach
+    for side in (-1.0, 1.0):
+        end = middle + side * reach
         step = end - middle
-        lost = (middle - (end - step)) + (sign * reach - step)  # end + lost is exact
-        ends.append(np.where(sign * lost > 0, np.nextafter(end, sign * np.inf), end))
+        lost = (middle - (end - step)) + (side * reach - step)  # end + lost is exact
+        ends.append(np.where(side * lost > 0, np.nextafter(end, side * np.inf), end))
     return ends[0], ends[1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.domain.base import Domain, RandomState, check_count, lengths, short, vector
+from relunorm.domain.base import Domain, RandomState, check_count, lengths, short, sign, vector
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 
@@ -20,6 +23,9 @@ class Box(Domain):
     >>> Box([-1, 0], [1, 2]).support([1.0, 1.0])
     (array([-1.]), array([3.]))
     """
+
+    kind: ClassVar = "box"
+    fields: ClassVar = {"lo": 1, "hi": 1}
 
     lo: Vector
     hi: Vector
@@ -83,6 +89,50 @@ class Box(Domain):
 
     def project(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.clip(points, self.lo, self.hi)
+
+    def ascent(
+        self, points: NDArray[np.float64], gradient: NDArray[np.float64], half: Vector
+    ) -> NDArray[np.float64]:
+        return half * np.sign(gradient)
+
+    def extreme_points(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Corners; how many of its sides are low ones is random too."""
+        high = rng.random((count, self.dimension)) < rng.random((count, 1))
+        return np.where(high, self.hi, self.lo)
+
+    def _nudged(self, near: NDArray[np.float32]) -> NDArray[np.float32]:
+        near = np.where(near > self.hi, np.nextafter(near, np.float32(-np.inf)), near)
+        return np.where(near < self.lo, np.nextafter(near, np.float32(np.inf)), near)
+
+    @property
+    def as_box(self) -> Box:
+        return self
+
+    @property
+    def flat_sided(self) -> bool:
+        return True
+
+    @property
+    def rational(self) -> bool:
+        return True
+
+    def end_signs(self, row: Mapping[int, Fraction], bias: Fraction) -> tuple[int, int]:
+        low = high = bias
+        for i, w in row.items():
+            if w:
+                a, b = w * Fraction(float(self.lo[i])), w * Fraction(float(self.hi[i]))
+                low, high = low + min(a, b), high + max(a, b)
+        return sign(low), sign(high)
+
+    def outer_ends(self) -> tuple[Vector, Vector]:
+        return self.lo, self.hi
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lo": self.lo.tolist(), "hi": self.hi.tolist()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Box:
+        return cls(document["lo"], document["hi"])
 
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:

@@ -6,61 +6,44 @@ domain holds another is decided in rational arithmetic, never up to a tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
+from relunorm.domain import KINDS, Ball, Box, Domain
 from relunorm.domain.reach import Reach, reach_of
 from relunorm.errors import InvalidDomainError
 
 
 def domain_to_dict(reach: Reach) -> dict[str, Any]:
-    """A domain as numbers; every float64 survives the round trip."""
-    domain = reach.domain
-    if isinstance(domain, Box):
-        return {"kind": "box", "lo": domain.lo.tolist(), "hi": domain.hi.tolist()}
-    if isinstance(domain, Ball):
-        return {"kind": "ball", "center": domain.middle.tolist(), "radius": domain.reach}
-    if isinstance(domain, NormBall):
-        return {
-            "kind": "norm-ball",
-            "center": domain.middle.tolist(),
-            "radius": domain.reach,
-            "norm": domain.norm,
-            "lo": domain.box.lo.tolist(),
-            "hi": domain.box.hi.tolist(),
-        }
-    if isinstance(domain, Polytope):
-        duals = reach.box_duals
-        return {
-            "kind": "polytope",
-            "A": domain.A.tolist(),
-            "b": domain.b.tolist(),
-            "box_duals": None if duals is None else duals.tolist(),
-        }
-    raise InvalidDomainError(f"a domain of type {type(domain).__name__} cannot be written as JSON")
+    """A domain as numbers, with what proves its box."""
+    found = reach.domain.to_dict()
+    return found if reach.box_duals is None else {**found, "box_duals": reach.box_duals.tolist()}
+
+
+def domain_from_dict(document: dict[str, Any], where: str = "the certificate") -> Domain:
+    """The domain that `Domain.to_dict` wrote."""
+    kind = document.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidDomainError(f"{where}'s domain is of kind {kind!r}, which is not known")
+    try:
+        return KINDS[kind].from_dict(document)
+    except (KeyError, TypeError) as error:
+        raise InvalidDomainError(f"{where}'s {kind} domain is damaged: {error}") from None
 
 
 def reach_from_dict(document: dict[str, Any]) -> Reach:
     """The domain of a certificate, its box proved again without a solver."""
-    kind = document.get("kind")
+    domain = domain_from_dict(document)
+    if not domain.rows:
+        return reach_of(domain)
     try:
-        if kind == "box":
-            return reach_of(Box(document["lo"], document["hi"]))
-        if kind == "ball":
-            return reach_of(Ball(document["center"], document["radius"]))
-        if kind == "norm-ball":
-            box = Box(document["lo"], document["hi"])
-            return reach_of(NormBall(document["center"], document["radius"], document["norm"], box))
-        if kind == "polytope":
-            domain: Domain = Polytope(document["A"], document["b"])
-            return reach_of(domain, np.asarray(document["box_duals"], dtype=np.float64))
+        return reach_of(domain, np.asarray(document["box_duals"], dtype=np.float64))
     except (KeyError, TypeError) as error:
+        kind = domain.kind
         raise InvalidDomainError(f"the certificate's {kind} domain is damaged: {error}") from None
-    raise InvalidDomainError(f"the certificate's domain is of kind {kind!r}, which is not known")
 
 
 Numbers = list[Fraction]
@@ -82,47 +65,38 @@ def holds(outer: Domain, inner: Domain) -> bool:
         return False
     if outer.digest == inner.digest:
         return True
-    if isinstance(inner, Polytope | NormBall):
+    if not inner.rational:
         reach = reach_of(inner)
         inner = Box(reach.lo, reach.hi)
-    if isinstance(outer, Ball):
-        return _in_ball(outer, inner)
-    if isinstance(outer, Box):
-        rows = [(j, sign, end) for sign, ends in ((1, outer.hi), (-1, -outer.lo))
-                for j, end in enumerate(ends)]  # fmt: skip
-        return all(_below({j: Fraction(sign)}, end, inner) for j, sign, end in rows)
-    if isinstance(outer, Polytope):
-        return all(
-            _below({j: Fraction(a) for j, a in enumerate(row) if a}, end, inner)
-            for row, end in zip(outer.A.tolist(), outer.b, strict=True)
-        )
-    return False
+    if outer.as_ball is not None:
+        return _in_ball(outer.as_ball, inner)
+    return outer.flat_sided and all(
+        inner.end_signs(row, -Fraction(float(end)))[1] <= 0 for row, end in _sides(outer)
+    )
 
 
-def _below(row: dict[int, Fraction], end: float, inner: Domain) -> bool:
-    """Whether row.x <= end for all x of a box or a ball."""
-    limit = Fraction(float(end))
-    if isinstance(inner, Box):
-        ends = {j: (inner.hi if a > 0 else inner.lo)[j] for j, a in row.items()}
-        return sum((a * Fraction(float(ends[j])) for j, a in row.items()), Fraction(0)) <= limit
-    if isinstance(inner, Ball):
-        middle = (a * Fraction(float(inner.middle[j])) for j, a in row.items())
-        room = limit - sum(middle, Fraction(0))
-        swing = Fraction(inner.reach) ** 2 * sum((a * a for a in row.values()), Fraction(0))
-        return room >= 0 and room * room >= swing
-    return False
+def _sides(domain: Domain) -> Iterator[tuple[dict[int, Fraction], float]]:
+    """Rows a and ends b of the inequalities a.x <= b that a domain with flat sides is."""
+    if domain.as_box is not None:
+        for sign, ends in ((1, domain.as_box.hi), (-1, -domain.as_box.lo)):
+            yield from (({j: Fraction(sign)}, end) for j, end in enumerate(ends))
+    A, b = domain.half_spaces
+    for row, end in zip(A.tolist(), b, strict=True):
+        yield {j: Fraction(a) for j, a in enumerate(row) if a}, end
 
 
 def _in_ball(outer: Ball, inner: Domain) -> bool:
     """Whether a box or a ball lies in a ball."""
     middle, radius = _exact(outer.middle), Fraction(outer.reach)
-    if isinstance(inner, Box):
-        corners = zip(_exact(inner.lo), _exact(inner.hi), middle, strict=True)
+    if inner.as_box is not None:
+        box = inner.as_box
+        corners = zip(_exact(box.lo), _exact(box.hi), middle, strict=True)
         far = (max(abs(lo - m), abs(hi - m)) for lo, hi, m in corners)
         return sum((x * x for x in far), Fraction(0)) <= radius * radius
-    if isinstance(inner, Ball):
-        room = radius - Fraction(inner.reach)
-        apart = zip(_exact(inner.middle), middle, strict=True)
+    if inner.as_ball is not None:
+        ball = inner.as_ball
+        room = radius - Fraction(ball.reach)
+        apart = zip(_exact(ball.middle), middle, strict=True)
         return room >= 0 and sum(((a - m) ** 2 for a, m in apart), Fraction(0)) <= room * room
     return False
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain.base import Domain
 from relunorm.matrix import Vector
 
 #: Coordinates are moved to a multiple of such a share of the largest one first: sums stay short.
@@ -31,16 +31,16 @@ def moved_inside(domain: Domain, point: Vector) -> Vector | None:
     """
     if domain.holds(point)[0]:
         return point
-    if isinstance(domain, Box):
-        return np.clip(point, domain.lo, domain.hi) if np.isfinite(point).all() else None
-    if isinstance(domain, Polytope) and is_flat(domain):
+    if domain.as_box is not None:
+        return domain.project(point) if np.isfinite(point).all() else None
+    if is_flat(domain):
         return onto_plane(domain, point)
     moved = np.array([point + share * (domain.center - point) for share in SHARES])
     inside = np.flatnonzero(domain.holds(moved))
     return moved[inside[0]] if len(inside) else None
 
 
-def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
+def onto_plane(domain: Domain, point: Vector) -> Vector | None:
     """A point near ``point`` that satisfies every equality of the polytope in real arithmetic.
 
     Equalities are pairs of rows a.x <= b and -a.x <= -b. All coordinates are put on a coarse binary
@@ -50,6 +50,7 @@ def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
     choice gives floats (0.1 x + 0.3 y = 0.7 may hold at no pair of floats at all), or where the
     point fails an inequality.
 
+    >>> from relunorm.domain import Polytope
     >>> plane = Polytope([[1, 1], [-1, -1], [-1, 0], [0, -1]], [1, -1, 0, 0])  # x + y = 1, >= 0
     >>> onto_plane(plane, np.array([0.3, 0.7])).sum()
     np.float64(1.0)
@@ -71,9 +72,9 @@ def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
     return spare
 
 
-def is_flat(domain: Polytope) -> bool:
+def is_flat(domain: Domain) -> bool:
     """Whether two opposite inequalities state an equality."""
-    return bool(_equalities(domain))
+    return domain.rows > 0 and bool(_equalities(domain))
 
 
 def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> list[Fraction]:
@@ -101,9 +102,10 @@ def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> lis
 
 
 @lru_cache(maxsize=8)
-def _equalities(domain: Polytope) -> list[list[Fraction]]:
+def _equalities(domain: Domain) -> list[list[Fraction]]:
     """Rows a, b of the equalities a.x = b that two opposite inequalities state."""
-    table = np.column_stack([domain.A, domain.b])[np.abs(domain.A).max(axis=1) > 0] + 0.0
+    A, b = domain.half_spaces
+    table = np.column_stack([A, b])[np.abs(A).max(axis=1) > 0] + 0.0
     small = table.size <= NUMBERS  # then rows may be opposite up to a positive factor
     rows = [_primitive(row) if small else tuple(row) for row in table.tolist()]
     known = dict.fromkeys(rows)

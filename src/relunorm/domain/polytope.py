@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arithmetic.dyadic import dyadic
+from relunorm.arithmetic.floats import gamma, rounded_up
 from relunorm.domain.base import (
     UNDERFLOW,
     Domain,
@@ -40,6 +42,10 @@ class Polytope(Domain):
     The support function is exact up to the solver's tolerance: 1e-9 relative to the polytope's
     extent, in coordinates scaled so that rows and sides have length about one.
     """
+
+    kind: ClassVar = "polytope"
+    fields: ClassVar = {"A": 2, "b": 1}
+    proof_fields: ClassVar = {"box_duals": 2}
 
     A: NDArray[np.float64]
     b: Vector
@@ -92,6 +98,24 @@ class Polytope(Domain):
         rates, slack = step @ self.A.T, np.maximum(self.b - self.A @ self.center, 0.0)
         share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
         return self.center + share.min(axis=1, initial=1.0)[:, None] * step
+
+    @cached_property
+    def half_spaces(self) -> tuple[NDArray[np.float64], Vector]:
+        return self.A, self.b
+
+    @property
+    def flat_sided(self) -> bool:
+        return True
+
+    def outer_ends(self) -> tuple[Vector, Vector]:
+        return ends_by_duality(self.A, self.b, box_duals(self.A, self.b))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "A": self.A.tolist(), "b": self.b.tolist()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Polytope:
+        return cls(document["A"], document["b"])
 
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:
@@ -210,6 +234,47 @@ class Polytope(Domain):
 
     def __repr__(self) -> str:
         return f"Polytope({len(self.b)} rows, dimension {self.dimension})"
+
+
+def box_duals(A: NDArray[np.float64], b: Vector) -> NDArray[np.float64]:
+    """Multipliers that bound every +x_i and -x_i, from one linear programme each."""
+    from scipy.optimize import linprog
+
+    d, duals = A.shape[1], []
+    for cost in np.vstack([np.eye(d), -np.eye(d)]):
+        found = linprog(-cost, A_ub=A, b_ub=b, bounds=(None, None), method="highs")
+        if found.status != 0:
+            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
+        duals.append(np.maximum(-np.asarray(found.ineqlin.marginals), 0.0))
+    return np.array(duals)
+
+
+def ends_by_duality(
+    A: NDArray[np.float64], b: Vector, duals: NDArray[np.float64]
+) -> tuple[Vector, Vector]:
+    """A box around A x <= b by weak duality.
+
+    With r_i = e_i - A' y_i the rest that the multipliers leave and H = max |x|_inf,
+    x_i <= y_i.b + |r_i|_1 H, hence H <= max y_i.b / (1 - max |r_i|_1): the polytope is bounded and
+    so is each coordinate, whatever the solver's tolerance was.
+    """
+    d = A.shape[1]
+    if duals.shape != (2 * d, len(b)) or not (duals >= 0).all():
+        raise InvalidDomainError(
+            f"the multipliers of the polytope's box have shape {duals.shape} or negative entries; "
+            f"expected {(2 * d, len(b))}, all >= 0"
+        )
+    g = gamma(len(b) + d + 8)
+    rest = np.abs(np.vstack([np.eye(d), -np.eye(d)]) - duals @ A) + g * (1.0 + duals @ np.abs(A))
+    share = rest.sum(axis=1) * (1 + g)
+    value = duals @ b + g * (duals @ np.abs(b))
+    if not share.max() < 0.5:
+        raise InvalidDomainError(
+            "the polytope is too badly conditioned to be bounded safely; rescale its rows"
+        )
+    size = max(value.max(), 0.0) / (1.0 - share.max()) * (1 + g)
+    tops = rounded_up(value, share * size * (1 + g))
+    return -tops[d:], tops[:d]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from relunorm.arithmetic.floats import gamma, rounded_down, rounded_up
-from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
-from relunorm.domain.base import lengths
-from relunorm.errors import InvalidDomainError
+from relunorm.domain.base import Domain, lengths
+from relunorm.domain.polytope import box_duals, ends_by_duality
 from relunorm.matrix import Vector
 
 Rows = NDArray[np.floating[Any]]
@@ -48,7 +46,7 @@ class Reach:
     @property
     def rows(self) -> int:
         """How many inequalities there are besides the box."""
-        return len(self.domain.b) if isinstance(self.domain, Polytope) else 0
+        return self.domain.rows
 
     @property
     def operations(self) -> int:
@@ -57,10 +55,10 @@ class Reach:
 
     def maximizer(self, rows: Rows) -> NDArray[np.float64]:
         """For every row c the point of the outer box (of the ball itself) where c.x is largest."""
-        if isinstance(self.domain, Ball):
+        ball = self.domain.as_ball
+        if ball is not None:
             norms = np.linalg.norm(rows, axis=1, keepdims=True)
-            step = self.domain.reach * rows / np.where(norms > 0, norms, 1.0)
-            return self.domain.middle + step
+            return ball.middle + ball.reach * rows / np.where(norms > 0, norms, 1.0)
         return np.where(rows > 0, self.hi, self.lo)
 
     def support_upper(self, rows: Rows, multipliers: Rows | None = None) -> tuple[Vector, Vector]:
@@ -71,15 +69,16 @@ class Reach:
             multipliers: y >= 0 for a polytope, shape (k, inequalities); zero if omitted.
         """
         value, magnitude = np.zeros(len(rows)), np.zeros(len(rows))
-        if multipliers is not None and isinstance(self.domain, Polytope):
-            A, b = self.domain.A, self.domain.b
+        if multipliers is not None and self.rows:
+            A, b = self.domain.half_spaces
             value += multipliers @ b
             magnitude += multipliers @ (np.abs(b) + np.abs(A) @ self.span)
             rows = rows - multipliers @ A
         top = np.maximum(rows * self.lo, rows * self.hi).sum(axis=1)
         weight = np.abs(rows) @ self.span
-        if isinstance(self.domain, Ball):
-            mid, reach = self.domain.middle, self.domain.reach
+        ball = self.domain.as_ball
+        if ball is not None:
+            mid, reach = ball.middle, ball.reach
             norm = lengths(rows)
             top = rows @ mid + reach * norm
             weight = weight + np.abs(rows) @ np.abs(mid) + reach * norm
@@ -91,65 +90,14 @@ class Reach:
         return np.maximum(np.abs(self.lo), np.abs(self.hi))
 
 
-def reach_of(domain: Domain, box_duals: NDArray[np.float64] | None = None) -> Reach:
+def reach_of(domain: Domain, duals: ArrayLike | None = None) -> Reach:
     """The safe view of a domain.
 
     Args:
-        box_duals: the multipliers that prove a polytope's box, to replay it without a solver.
+        duals: the multipliers that prove a polytope's box, to replay it without a solver.
     """
-    if isinstance(domain, Box):
-        return Reach(domain, domain.lo, domain.hi)
-    if isinstance(domain, Ball):
-        mid, reach = domain.middle, np.full(domain.dimension, domain.reach)
-        return Reach(domain, rounded_down(mid, reach), rounded_up(mid, reach))
-    if isinstance(domain, NormBall):
-        mid, reach = domain.middle, np.full(domain.dimension, domain.reach)
-        lo, hi = rounded_down(mid, reach), rounded_up(mid, reach)
-        return Reach(domain, np.maximum(lo, domain.box.lo), np.minimum(hi, domain.box.hi))
-    if isinstance(domain, Polytope):
-        duals = polytope_duals(domain) if box_duals is None else np.asarray(box_duals)
-        lo, hi = _polytope_box(domain, duals)
-        return Reach(domain, lo, hi, duals)
-    raise InvalidDomainError(
-        f"a domain of type {type(domain).__name__} has no safe support function here; "
-        "use a Box, a Ball or a Polytope"
-    )
-
-
-def polytope_duals(domain: Polytope) -> NDArray[np.float64]:
-    """Multipliers that bound every +x_i and -x_i, from one linear programme each."""
-    from scipy.optimize import linprog
-
-    d, duals = domain.dimension, []
-    for cost in np.vstack([np.eye(d), -np.eye(d)]):
-        found = linprog(-cost, A_ub=domain.A, b_ub=domain.b, bounds=(None, None), method="highs")
-        if found.status != 0:
-            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
-        duals.append(np.maximum(-np.asarray(found.ineqlin.marginals), 0.0))
-    return np.array(duals)
-
-
-def _polytope_box(domain: Polytope, duals: NDArray[np.float64]) -> tuple[Vector, Vector]:
-    """A box around A x <= b by weak duality.
-
-    With r_i = e_i - A' y_i the rest that the multipliers leave and H = max |x|_inf,
-    x_i <= y_i.b + |r_i|_1 H, hence H <= max y_i.b / (1 - max |r_i|_1): the polytope is bounded and
-    so is each coordinate, whatever the solver's tolerance was.
-    """
-    A, b, d = domain.A, domain.b, domain.dimension
-    if duals.shape != (2 * d, len(b)) or not (duals >= 0).all():
-        raise InvalidDomainError(
-            f"the multipliers of the polytope's box have shape {duals.shape} or negative entries; "
-            f"expected {(2 * d, len(b))}, all >= 0"
-        )
-    g = gamma(len(b) + d + 8)
-    rest = np.abs(np.vstack([np.eye(d), -np.eye(d)]) - duals @ A) + g * (1.0 + duals @ np.abs(A))
-    share = rest.sum(axis=1) * (1 + g)
-    value = duals @ b + g * (duals @ np.abs(b))
-    if not share.max() < 0.5:
-        raise InvalidDomainError(
-            "the polytope is too badly conditioned to be bounded safely; rescale its rows"
-        )
-    size = max(value.max(), 0.0) / (1.0 - share.max()) * (1 + g)
-    tops = rounded_up(value, share * size * (1 + g))
-    return -tops[d:], tops[:d]
+    A, b = domain.half_spaces
+    if not len(b):
+        return Reach(domain, *domain.outer_ends())
+    proof = box_duals(A, b) if duals is None else np.asarray(duals, dtype=np.float64)
+    return Reach(domain, *ends_by_duality(A, b, proof), proof)

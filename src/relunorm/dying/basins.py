@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
+from relunorm.dying.cones import dead_below
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ class BasinMap(Shown):
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The map in colours; returns the figure."""
-        from relunorm.dying.plots import plot_basin
 
         return plot_basin(self, ax=ax)
 
@@ -70,8 +71,6 @@ class BasinMap(Shown):
 
     def in_dead_cone(self, epsilon: float = 1e-4) -> NDArray[np.bool_]:
         """Which starts ended with a firing probability below eps."""
-        from relunorm.dying.cones import dead_below
-
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.b / np.abs(self.w) < dead_below(epsilon)
 
@@ -125,7 +124,8 @@ def basin(
         grid: starts per axis. extent: half the side of the window.
         near: how close to the optimum counts, as a share of gamma.
         device: None for the compiled loop on one CPU thread, or a torch device such as ``cuda``.
-        mode: with a device, one of compile, graph, eager; by default compile, eager on the CPU.
+        mode: with a device, compile or eager (without a compiler); by default compile, eager on
+            the CPU.
         progress: called with a `Progress` of the points at rest after each stretch. An interrupt
             (KeyboardInterrupt) ends the search; what still moves then counts as other.
 
@@ -142,12 +142,12 @@ def basin(
     w, b = (part.ravel().copy() for part in np.meshgrid(axis, axis))
     squares = ((update_tolerance / gamma) ** 2, (gradient_tolerance / gamma) ** 2)
     rule = (delta / gamma, eta, beta, *squares)
-    if mode not in (None, "compile", "graph", "eager"):
-        raise InvalidInputError(f"mode is {mode!r}, expected compile, graph, eager or None")
+    if mode not in (None, "compile", "eager"):
+        raise InvalidInputError(f"mode is {mode!r}, expected compile, eager or None")
     if mode is not None and device is None:
         raise InvalidInputError(f"mode {mode!r} needs a device, such as device='cuda'")
-    run = _on_cpu if device is None else _on_device(device, mode)
-    end_w, end_b, moving, steps, point_steps = run(w, b, rule, max_steps, Teller(progress, Clock()))
+    engine, tell = _engine(device, mode), Teller(progress, Clock())
+    end_w, end_b, moving, steps, point_steps = _run(w, b, rule, max_steps, engine, tell)
     reached = np.hypot(end_w - 1, end_b - delta / gamma) < near
     classes = np.where(reached, OPTIMUM, np.where(~moving & (end_b < 0), DEAD, OTHER))
     classes = classes.astype(np.int8).reshape(grid, grid)
@@ -171,71 +171,71 @@ def basin(
     )
 
 
-def _stretch(done: int) -> int:
-    """Updates between two compactions: short at first, when most points stop."""
-    return 100 if done < 2000 else 500
-
-
 Found = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], int, int]
 
 
-def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
-    from relunorm.dying import basin_kernel
-
-    advance: Any = basin_kernel.advance
+def _run(
+    w: Any, b: Any, rule: tuple[float, ...], max_steps: int, engine: _Engine, tell: Teller
+) -> Found:
+    """Where the points end, which still move, and the updates made; those at rest are dropped."""
     end_w, end_b = w.copy(), b.copy()
     alive, total = np.arange(len(w)), len(w)
-    mw, mb, moving = np.zeros_like(w), np.zeros_like(w), np.ones_like(w)
+    state = [engine.put(v) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
     done = spent = 0
     try:
         while len(alive) and done < max_steps:
-            steps = min(_stretch(done), max_steps - done)
-            advance(w, b, mw, mb, moving, *rule, steps)
+            steps = min(engine.stretch(done), max_steps - done)
+            engine.advance(*state, *rule, steps)
             done, spent = done + steps, spent + steps * len(alive)
-            end_w[alive], end_b[alive] = w, b
-            keep = moving > 0
-            alive, w, b, mw, mb, moving = (v[keep] for v in (alive, w, b, mw, mb, moving))
+            end_w[alive], end_b[alive] = map(engine.get, state[:2])
+            keep = state[4] > 0
+            alive, state = alive[engine.get(keep)], [part[keep] for part in state]
             tell("points come to rest", total - len(alive), total)
     except KeyboardInterrupt:
-        end_w[alive], end_b[alive] = w, b
+        end_w[alive], end_b[alive] = map(engine.get, state[:2])
     still = np.zeros(total, dtype=bool)
     still[alive] = True
     return end_w, end_b, still, done, spent
 
 
-def _on_device(device: str, mode: str | None) -> Callable[..., Found]:
+@dataclass(frozen=True)
+class _Engine:
+    """Where updates are made.
+
+    Attributes:
+        advance: `basin_kernel.advance`.
+        put, get: of an array, to the engine and back.
+        stretch: updates between two looks at which points have stopped, after so many.
+    """
+
+    advance: Callable[..., Any]
+    put: Callable[[Any], Any]
+    get: Callable[[Any], Any]
+    stretch: Callable[[int], int]
+
+
+def _engine(device: str | None, mode: str | None) -> _Engine:
+    if device is None:
+        from relunorm.dying import basin_kernel
+
+        def short_first(done: int) -> int:  # when most points stop
+            return 100 if done < 2000 else 500
+
+        return _Engine(basin_kernel.advance, lambda v: v.copy(), lambda v: v, short_first)
     import torch
 
-    from relunorm.dying.basin_torch import stepper
+    from relunorm.dying.basin_torch import advance
 
     kind = torch.device(device)
     if kind.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError(f"device {device!r}: this torch sees no CUDA device")
-    chosen: Any = mode or ("eager" if kind.type == "cpu" else "compile")
-
-    def run(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
-        end_w, end_b = w.copy(), b.copy()
-        alive, total = np.arange(len(w)), len(w)
-        start = [torch.as_tensor(v, device=kind) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
-        done = spent = 0
-        while len(alive) and done < max_steps:
-            state: Any = tuple(part.clone() for part in start)
-            move = stepper(state, *rule, mode=chosen)
-            # A captured graph is bound to its tensors, so points are dropped only now and then.
-            steps = min(max(160, done), 20_000, max_steps - done)
-            move(steps)
-            steps = -(-steps // 16) * 16
-            done, spent = done + steps, spent + steps * len(alive)
-            end_w[alive], end_b[alive] = state[0].cpu().numpy(), state[1].cpu().numpy()
-            keep = state[4] > 0
-            alive = alive[keep.cpu().numpy()]
-            start = [part[keep] for part in state]
-            tell("points come to rest", total - len(alive), total)
-        still = np.zeros(total, dtype=bool)
-        still[alive] = True
-        return end_w, end_b, still, done, spent
-
-    return run
+    fuse = (mode or ("eager" if kind.type == "cpu" else "compile")) == "compile"
+    return _Engine(
+        partial(advance, fuse=fuse),
+        lambda v: torch.tensor(v, device=kind),
+        lambda v: v.cpu().numpy(),
+        lambda done: min(max(160, done), 20_000),
+    )
 
 
 def _check(
@@ -258,3 +258,60 @@ def _check(
     for name, value in (("grid", grid), ("max_steps", max_steps)):
         if value != int(value) or value < 1:
             raise InvalidInputError(f"{name} is {value}, expected a whole number of at least 1")
+
+
+#: Optimum, dead, other.
+COLORS = ("#e8b53a", "#3b5b92", "#9a9a9a")
+#: The mark of the optimum.
+MARK: dict[str, Any] = {"marker": "o", "color": "white", "mec": "black", "ms": 6}
+
+
+def plot_basin(found: BasinMap, ax: Any = None) -> Any:
+    """Starts coloured by where they end; black dots where the dead ones stop; the optimum white."""
+    from matplotlib.colors import ListedColormap
+
+    alone = ax is None
+    if alone:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(4.6, 5.0), layout="constrained").subplots()
+    e = found.extent
+    ax.imshow(
+        found.classes, origin="lower", extent=(-e, e, -e, e), cmap=ListedColormap(COLORS),
+        vmin=0, vmax=2, interpolation="nearest", aspect="equal",
+    )  # fmt: skip
+    dead = found.classes == 1
+    ax.plot(found.w[dead], found.b[dead], ",", color="black", alpha=0.6, rasterized=True)
+    draw_cone(ax, e)
+    ax.plot(found.gamma, found.delta, **MARK)
+    ax.set(xlim=(-e, e), ylim=(-e, e), xlabel="w", ylabel="b")
+    ax.set_title(
+        f"$\\gamma$={found.gamma:g}, $\\beta$={found.beta:g}\n{found.optimum:.1f}% optimum, "
+        f"{found.dead:.1f}% dead",
+        fontsize=9,
+    )
+    if alone:
+        basin_legend(ax.figure, columns=2)
+    return ax.figure
+
+
+def basin_legend(figure: Any, columns: int = 6) -> None:
+    """What the colours of the starts and the marks stand for, once, below all panels."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    named = zip(COLORS, ("reaches the optimum", "dies", "neither"), strict=True)
+    keys: list[Any] = [Patch(color=color, label=label) for color, label in named]
+    keys.append(Line2D([], [], ls="", label="the optimum", **MARK))
+    keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
+    keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
+    figure.legend(
+        handles=keys, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+    )
+
+
+def draw_cone(ax: Any, extent: float) -> None:
+    """The dead cone's edge at a firing probability of 1e-4."""
+    slope = dead_below(1e-4)
+    reach = extent / abs(slope)
+    ax.plot([-reach, 0, reach], [-extent, 0, -extent], ":", color="white", lw=1)

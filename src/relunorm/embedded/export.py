@@ -16,10 +16,10 @@ from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
 from relunorm.display.shown import Shown
-from relunorm.domain import Box, Domain
+from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
-from relunorm.embedded.c.file import Options, flash_bytes
+from relunorm.embedded.c.file import TARGETS, Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate
 from relunorm.embedded.claims import check_classes, notes
 from relunorm.embedded.job import WIDTHS, Job
@@ -34,8 +34,6 @@ from relunorm.errors import (
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 
-#: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
-BOARDS = {"avr": (32_256, 2_048)}
 STYLES = ("layers", "pieces")
 
 
@@ -255,7 +253,7 @@ def to_c(
             program, found = job.integers(widths, epsilon)
         if epsilon is not None and not job.meets(found, epsilon):
             job.refuse(epsilon, bits, style == "layers" and not floats)
-        board = BOARDS.get(target, (None, None))
+        board = TARGETS[target]
         limits = (board[0] if flash is None else flash, board[1] if ram is None else ram)
         _check_size(program, options, *limits)
         _check_tables(program, options.name)
@@ -274,7 +272,7 @@ def to_c(
 
 
 def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any) -> Box:
-    if not isinstance(domain, Domain):
+    if domain is None:
         raise InvalidDomainError(
             "a program needs a bounded domain, because every range is proved over it; pass a Box, "
             "Ball or Polytope"

@@ -166,11 +166,12 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
         return Local(network, None, everything, zero, original, bounds, same, kept)
     domain.check_dimension(network.input_size)
     fixed = np.array(domain.center)
-    if isinstance(domain, Box) and not (domain.lo < domain.hi).all():
-        free = np.flatnonzero(domain.lo < domain.hi)
+    box = domain.as_box
+    if box is not None and not (box.lo < box.hi).all():
+        free = np.flatnonzero(box.lo < box.hi)
         if len(free):
             network = fix_inputs(network, free, fixed)
-            domain = Box(domain.lo[free], domain.hi[free])
+            domain = Box(box.lo[free], box.hi[free])
             everything = free
     with np.errstate(over="ignore", invalid="ignore"):
         bounds, _ = layer_bounds(network, reach_of(domain), clock, solve=True)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.arithmetic.floats import gamma, slack
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Ball, Box, Domain, NormBall
+from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -22,7 +22,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
-from relunorm.search.proof import SearchProof
+from relunorm.search.proof import MARGIN, SearchProof
 from relunorm.search.tape import Tape
 
 Array = NDArray[np.float64]
@@ -30,10 +30,6 @@ Group = tuple[Array, Vector]
 
 #: Width of the interval that counts as exact, relative to max(1, |maximum|).
 TOLERANCE = 1e-9
-
-#: A part is closed when its bound is below minus this, relative to the right-hand sides: a proof
-#: should also go through on a machine that adds in another order.
-MARGIN = 1e-12
 
 
 @accepts("network", domains=("domain",))
@@ -161,7 +157,7 @@ def _maximum(
 
 def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
     """That no value is above a limit, where that is what the search knows."""
-    if search.lost or search.proof is None or not math.isfinite(limit):
+    if search.proof is None or not math.isfinite(limit):
         return None
     return SearchProof(
         search.network.digest,
@@ -194,7 +190,7 @@ def certain_point(
     network: Network, domain: Domain, point: Vector, group: Group
 ) -> tuple[Vector, float]:
     """A point that lies in the domain for certain, and at most its value; NaN and -inf if none."""
-    for near in (point, domain.center):
+    for near in (point, domain.project(point[None])[0], domain.center):
         moved = moved_inside(domain, near)
         if moved is not None:
             return moved, certain_value(network, moved, [group])
@@ -375,32 +371,13 @@ def checked(
     moved = moved_inside(domain, point)
     if moved is None:
         return None
-    rounded = _single(domain, moved)
+    rounded = domain.in_single(moved)
     value = -math.inf
     for candidate in [moved] if rounded is None else [rounded, moved]:
         value = certain_value(network, candidate, groups)
         if value >= 0.0:
             return candidate, value
     return moved, value
-
-
-def _single(domain: Domain, point: Vector) -> Vector | None:
-    """The point in single precision, if there is one of the domain beside it."""
-    box = domain if isinstance(domain, Box) else None
-    tries = [point]
-    if isinstance(domain, Ball | NormBall):  # what rounding may add to the distance is taken off
-        box = domain.box if isinstance(domain, NormBall) else None
-        tries += [point + share * (domain.center - point) for share in (1e-7, 1e-6, 1e-5)]
-    for x in tries:
-        with np.errstate(over="ignore"):
-            near = x.astype(np.float32)
-            if box is not None:
-                near = np.where(near > box.hi, np.nextafter(near, np.float32(-np.inf)), near)
-                near = np.where(near < box.lo, np.nextafter(near, np.float32(np.inf)), near)
-        rounded = near.astype(np.float64)
-        if np.isfinite(rounded).all() and domain.holds(rounded)[0]:
-            return rounded
-    return None
 
 
 @accepts("network", domains=("domain",))
@@ -427,8 +404,8 @@ def never_smallest(
     return decide(network, domain, rows, np.zeros(len(others)), time_limit)
 
 
-def _check_domain(network: Network, domain: Domain) -> None:
-    if not isinstance(domain, Domain):
+def _check_domain(network: Network, domain: Domain | None) -> None:
+    if domain is None:
         raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
     domain.check_dimension(network.input_size)
     for index, layer in enumerate(network.layers):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
 
@@ -62,14 +62,7 @@ class Maximum(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.maximum/1",
-            "lower": _number(self.lower),
-            "upper": _number(self.upper),
-            "point": [_number(x) for x in self.point],
-            "exact": self.exact,
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "complete": self.complete,
-            "of": self.of,
+            **entries(self, "lower upper point exact nodes seconds complete of"),
             "value": None if self.value is None else str(self.value),
         }
 
@@ -119,12 +112,7 @@ class Decision(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.decision/1",
-            "verdict": self.verdict,
-            "point": self.point.tolist(),
-            "margin": [_number(m) for m in self.margin],
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "verdict point margin nodes seconds of"),
         }
 
     def __repr__(self) -> str:

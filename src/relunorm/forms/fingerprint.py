@@ -8,7 +8,6 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock, Listener
-from relunorm.domain import NormBall, Polytope
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.comparison.shallow import shallow_cost, shallow_form
@@ -77,11 +76,8 @@ def fingerprint(
         reach = reach_of(domain)
         if analysis is not None:
             analysis.check(given, domain)
-    if (
-        digits is None
-        and shallow_cost(network) <= RATIONAL
-        and not isinstance(domain, Polytope | NormBall)
-    ):
+    rational = domain is None or domain.rational
+    if digits is None and shallow_cost(network) <= RATIONAL and rational:
         return _hash("shallow", shallow_form(network, domain).digest, ending)
     # multiplied out in doubled precision, which does not depend on the order of what is summed
     exact = without_stages(network, clock)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import TIME_LIMIT, Clock, Listener
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
@@ -18,7 +18,8 @@ from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
-from relunorm.forms.shaping import NEED_DOMAIN, SINGLE, Dtype, Job, within
+from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shaping import SINGLE, Dtype, Job, within
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
@@ -85,17 +86,11 @@ class Normalized(Shown):
             "domain": None if self.domain is None else repr(self.domain),
             "before": _size(self.original),
             "after": _size(self.network),
-            "unfolded": self.unfolded,
-            "removed": [r.to_dict() for r in self.removed],
-            "counts": self.counts,
-            "undecided": [list(pair) for pair in self.undecided],
-            "facts": self.facts,
+            **entries(self, "unfolded removed counts undecided facts"),
             "bound": None if certificate is None else certificate.bound,
             "threshold_margin": None if certificate is None else certificate.threshold_margin,
             "exact_digest": None if self.exact is None else self.exact.digest,
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "kept": self.kept,
+            **entries(self, "seconds stopped kept"),
         }
 
     def __repr__(self) -> str:
@@ -119,17 +114,11 @@ def _size(network: Network) -> dict[str, int]:
     }
 
 
-Form = Literal["minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical"]
-FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical")
-#: Forms that are minimal first (errata of seed 001: padding makes their constraints vacuous).
-MINIMAL_FIRST = ("minimal", "bounded", "l1", "canonical")
-
-
 @accepts("network", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused or unproved
 def normalize(
     network: Model,
-    form: Form = "minimal",
+    form: str = "minimal",
     domain: Place | None = None,
     *,
     remove: bool | None = None,
@@ -197,7 +186,7 @@ def normalize(
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         analysis.check(base, domain)
-    wanted = eps > 0 or (form in MINIMAL_FIRST if remove is None else remove)
+    wanted = eps > 0 or (SHAPES[form].minimal_first if remove is None else remove)
     found = analysis
     if wanted and domain is not None and found is None:
         found = stability(
@@ -253,17 +242,15 @@ def _check_options(
     pure: bool,
     exact: bool,
 ) -> None:
-    if form not in FORMS:
-        raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(FORMS)}")
-    if domain is None and (form in NEED_DOMAIN or eps):
-        what = f"the form {form}" if form in NEED_DOMAIN else "eps"
+    if form not in SHAPES:
+        raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(SHAPES)}")
+    needs = SHAPES[form].needs_domain
+    if domain is None and (needs or eps):
+        what = f"the form {form}" if needs else "eps"
         raise InvalidDomainError(f"{what} needs a bounded domain; pass a Box, Ball or Polytope")
     if not (np.isfinite(eps) and eps >= 0):
         raise InvalidInputError(f"eps is {eps}, expected a number >= 0")
-    for name, given, forms in (
-        ("split", split, ("signed",)),
-        ("pure", pure, ("unit", "bounded")),
-        ("exact", exact, ("canonical",)),
-    ):
-        if given and form not in forms:
-            raise InvalidInputError(f"{name}=True belongs to the form {' or '.join(forms)}")
+    for name, given in (("split", split), ("pure", pure), ("exact", exact)):
+        if given and name not in SHAPES[form].options:
+            forms = " or ".join(known for known, shape in SHAPES.items() if name in shape.options)
+            raise InvalidInputError(f"{name}=True belongs to the form {forms}")

@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma
-from relunorm.domain import Ball
 from relunorm.domain.reach import Reach
 from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Matrix, Vector
@@ -144,12 +143,13 @@ def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
     Over a ball the input's part is bounded by its exact support function.
     """
     middle, swing = affine.bias.copy(), np.zeros(affine.size)
+    ball = reach.domain.as_ball
     for source, matrix in affine.terms.items():
         box = ranges[source]
-        if source == 0 and isinstance(reach.domain, Ball):
-            middle += matrix @ reach.domain.middle
+        if source == 0 and ball is not None:
+            middle += matrix @ ball.middle
             norms = row_norms(Affine({0: matrix}, np.zeros(affine.size)), 2)
-            swing += reach.domain.reach * norms
+            swing += ball.reach * norms
             continue
         center = box.lo / 2 + box.hi / 2
         radius = np.maximum(box.hi - center, center - box.lo) * (1 + 4 * UNIT)

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.forms.shapes.representable import check_rows, check_scaling, losing_rows, row_sizes
+from relunorm.forms.representable import check_rows, check_scaling, losing_rows, row_sizes
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 

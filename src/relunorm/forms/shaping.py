@@ -25,21 +25,13 @@ from relunorm.forms.removal.channels import reduce_channels
 from relunorm.forms.removal.linear_units import by_sign, nothing_known, proved, spend
 from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Rules, Straight
 from relunorm.forms.removal.sweeps import remove as remove_units
-from relunorm.forms.shapes.bounded import bounded
+from relunorm.forms.shapes import SHAPES
 from relunorm.forms.shapes.canonical import canonical, pin_inputs
-from relunorm.forms.shapes.l1 import check_l1, l1
-from relunorm.forms.shapes.pow2 import pow2
-from relunorm.forms.shapes.signed import signed
-from relunorm.forms.shapes.unit import atoms, unit
 from relunorm.network import Network
 from relunorm.network.structure import Structure
 from relunorm.stability import Stability
 
 Dtype = Literal["float32", "float64"]
-#: Forms whose thresholds lie within what reaches a unit over the domain.
-NEED_DOMAIN = ("bounded", "l1")
-#: Forms that need no bounds and take no longer than reading the network.
-RESCALING = ("signed", "unit", "pow2")
 #: A certificate whose bound exceeds this share of the largest value is tried in another way too.
 TIGHT = 1e-12
 #: What float32 cannot tell apart stays apart when the bound exceeds this share of the outputs.
@@ -152,7 +144,7 @@ class Job:
     def whole(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
         """Nothing removed, where no time is left; forms that only rescale are still made."""
         kept = Reduced.whole(self.base)
-        if self.form not in RESCALING:
+        if not SHAPES[self.form].quick:
             return kept, self.network, {}, None
         given = Reduced.whole(self.network if self.form == "pow2" else self.base)
         return (
@@ -249,22 +241,16 @@ def _shape(
     pure: bool,
 ) -> tuple[Network, dict[str, Any]]:
     """Put the (reduced) network into the form; what is guaranteed about the result."""
-    network = reduced.network
-    if form == "signed":
-        return signed(network, split=split), {}
-    if form == "unit":
-        return unit(network, pure=pure), {}
-    if form == "pow2":
-        return pow2(network), {}
-    if form == "atoms":
-        return atoms(network), {}
-    if reach is not None and form in NEED_DOMAIN:
-        inherited = inherit(reduced, ranges, reach)
-        if form == "bounded":
-            return bounded(network, inherited, reach, pure=pure), {}
-        result = l1(network, inherited, reach)
-        return result, check_l1(result, reach).to_dict()
-    return network, {}
+    network, shape = reduced.network, SHAPES[form]
+    given = ()
+    if shape.needs_domain and reach is not None:
+        given = inherit(reduced, ranges, reach), reach
+    if shape.make is None or (shape.needs_domain and not given):
+        return network, {}
+    chosen = {"split": split, "pure": pure}
+    result = shape.make(network, *given, **{k: v for k, v in chosen.items() if k in shape.options})
+    facts = shape.facts(result, reach).to_dict() if shape.facts and reach is not None else {}
+    return result, facts
 
 
 def inherit(reduced: Reduced, ranges: list[Range], reach: Reach) -> list[Range]:

@@ -29,7 +29,7 @@ DType = Literal["float32", "float64"]
 MAX_AXIS = 1 << 24
 
 #: File ending -> module and name of the reader, module and name of the writer.
-_FILES = {
+FILES = {
     ".onnx": ("relunorm.io.onnx.read", "read_onnx", "relunorm.io.onnx.write", "write_onnx"),
     ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
     ".safetensors": (
@@ -42,7 +42,7 @@ _FILES = {
 }
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
-_OBJECTS = (
+OBJECTS = (
     # Before torch: on its torch backend a Keras model is a torch module too.
     ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
     ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch.read", "from_torch"),
@@ -96,7 +96,7 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
             read = _named("relunorm.io.torch.state", "read_state")
             return read(path, example=example, architecture=architecture)
         return _load_file(path, example)
-    for package, names, module, function in _OBJECTS:
+    for package, names, module, function in OBJECTS:
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
                 return _with_labels(_named(module, function)(source, example=example), source)
@@ -147,9 +147,9 @@ def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
 def check_ending(path: str | Path) -> None:
     """Raise `UnsupportedFormatError` unless `save` knows the path's ending."""
     suffix = Path(path).suffix.lower()
-    if suffix not in _FILES:
+    if suffix not in FILES:
         raise UnsupportedFormatError(
-            f"{path}: no network is written as {suffix!r}; the endings are {', '.join(_FILES)}"
+            f"{path}: no network is written as {suffix!r}; the endings are {', '.join(FILES)}"
         )
 
 
@@ -182,12 +182,12 @@ def _check_file(path: Path) -> None:
 
 def _format(path: Path) -> tuple[str, str, str, str]:
     suffix = path.suffix.lower()
-    if suffix in _FILES:
-        return _FILES[suffix]
+    if suffix in FILES:
+        return FILES[suffix]
     for endings, reason in _REFUSED.items():
         if suffix in endings:
             raise UnsupportedFormatError(f"{path}: {reason}")
-    known = ", ".join(_FILES)
+    known = ", ".join(FILES)
     raise UnsupportedFormatError(f"{path}: unknown ending {suffix!r}; known are {known}")
 
 

@@ -166,6 +166,23 @@ def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
     return found
 
 
+def as_rectangle(bounds: Any) -> Box:
+    """A box, (s from, s to, t from, t to) or ((s from, s to), (t from, t to)) as a box."""
+    if isinstance(bounds, Box):
+        return bounds
+    try:
+        numbers = np.array(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.shape not in ((4,), (2, 2)):
+        raise InvalidInputError(
+            f"bounds are {bounds!r}; expected (s from, s to, t from, t to), pairs "
+            "((s from, s to), (t from, t to)) or a Box of two coordinates"
+        )
+    low, high = numbers.reshape(2, 2).T
+    return Box(low, high)
+
+
 def _between(lo: Any, hi: Any, network: Network) -> Box | None:
     """The box of a pair of bounds, or None where the two are no bounds."""
     try:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import KINDS, Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.io.table import read_arrays, read_table
 from relunorm.network import Network
@@ -31,7 +29,7 @@ def parse_domain(text: str, inputs: int | Network) -> Domain:
     dimension = inputs if isinstance(inputs, int) else inputs.input_size
     columns = () if isinstance(inputs, int) else inputs.columns
     kind, colon, rest = text.partition(":")
-    if not colon or kind not in ("box", "ball", "polytope", "data") or not rest:
+    if not colon or kind not in (*KINDS, "data") or not rest:
         raise InvalidDomainError(
             f"domain {text!r} is not understood; write box:-1,1 or box:@file.npz, ball:2, "
             "polytope:@file.npz or data:train.csv"
@@ -47,11 +45,9 @@ def _parse(kind: str, rest: str, dimension: int, columns: Sequence[Column]) -> D
         found = read_table(Path(file), target or None, dimension, text=True, columns=columns)
         return Box.around(found.x)
     if rest.startswith("@"):
-        names = {"box": ("lo", "hi"), "ball": ("center", "radius"), "polytope": ("A", "b")}[kind]
-        first, second = read_arrays(Path(rest[1:]), names)
-        if kind == "box":
-            return Box(first, second)
-        return Polytope(first, second) if kind == "polytope" else Ball(first, _scalar(second))
+        names = tuple(KINDS[kind].fields)
+        arrays = read_arrays(Path(rest[1:]), names)
+        return KINDS[kind].from_dict(dict(zip(names, arrays, strict=True)))
     try:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
@@ -69,9 +65,3 @@ def _parse(kind: str, rest: str, dimension: int, columns: Sequence[Column]) -> D
         f"domain '{kind}:{rest}' is not understood; write box:LO,HI or ball:RADIUS, or "
         f"{kind}:@file.npz"
     )
-
-
-def _scalar(array: NDArray[Any]) -> float:
-    if np.size(array) != 1:
-        raise InvalidDomainError(f"the radius has {np.size(array)} entries, expected one number")
-    return float(np.ravel(array)[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
-from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
@@ -18,10 +18,10 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.methods import paths, points, sdp, spectral, theorem6
 from relunorm.lipschitz.methods.branch import Found
-from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
+from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, from_l2, matrix_size, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
-from relunorm.lipschitz.search.setting import Setting, matrix_size
+from relunorm.lipschitz.search.setting import Setting
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -92,10 +92,19 @@ class _Run:
         """How far the Jacobian of `local` can be from that of the network, in the norm."""
         return matrix_size(self.local.jacobian_error, self.norm)
 
+    def from_l2(self) -> tuple[float, str]:
+        """What a bound in the norm 2 is multiplied by, and how to call that."""
+        return from_l2(self.norm, self.local.network.input_size, self.local.network.output_size)
+
     @cached_property
     def setting(self) -> Setting:
         """Of all searches of regions."""
-        return Setting(self.local)
+        if self.domain is None or not self.domain.rows:
+            return Setting(self.local)
+        part = self.clock.part(share=FOLD_SHARE)
+        found = Setting.of(self.network, self.domain, part)
+        self.folded = self.folded and not part.expired()
+        return found
 
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
@@ -211,7 +220,9 @@ def lipschitz(
 def _proof(run: _Run, given: Network, exponent: int) -> SlopeProof | None:
     """The proof of the search's bound, on the network as it was given."""
     claims = [replace(claim, upper=up(claim.upper, exponent)) for claim in run.claims]
-    return SlopeProof.of(given, run.domain, claims) if claims else None
+    if not claims:
+        return None
+    return SlopeProof(given.digest, run.domain, tuple(claims), run.setting.box_duals)
 
 
 def _to_size(progress: Listener | None, exponent: int) -> Listener | None:
@@ -265,11 +276,10 @@ def _is_point(domain: Domain) -> bool:
 
 
 def _check_interior(domain: Domain | None) -> None:
-    if isinstance(domain, Ball) and domain.reach == 0:
-        return
-    if isinstance(domain, Polytope):
-        lengths = np.linalg.norm(domain.A, axis=1)
-        slack = (domain.b - domain.A @ domain.center)[lengths > 0] / lengths[lengths > 0]
+    if domain is not None and domain.rows:
+        A, b = domain.half_spaces
+        lengths = np.linalg.norm(A, axis=1)
+        slack = (b - A @ domain.center)[lengths > 0] / lengths[lengths > 0]
         if slack.min(initial=np.inf) <= 1e-12 * max(domain.radius, 1e-300):
             raise InvalidDomainError(
                 "the polytope has no interior, so directions across it have no meaning; describe "
@@ -318,7 +328,7 @@ def _tree(run: _Run, seconds: float) -> None:
     """Regions of a ball are listed: a search looks at the box around it."""
     domain = run.local.domain
     plane = domain is not None and domain.dimension == 2
-    if isinstance(domain, Ball):
+    if domain is not None and domain.as_ball is not None:
         _enumeration(run, 8 * seconds)
     else:
         _branch(run, (8 if plane else 1) * seconds)
@@ -374,7 +384,7 @@ def _paths(run: _Run) -> None:
 
 
 def _theorem6(run: _Run, network: Network) -> None:
-    factor, note = _from_l2(run)
+    factor, note = run.from_l2()
     until = run.share(PRODUCT_SHARE)
     found = theorem6.theorem6(network, within=until)
     seconds = until.clock.elapsed()
@@ -389,22 +399,13 @@ def _theorem6(run: _Run, network: Network) -> None:
 
 
 def _sdp(run: _Run) -> None:
-    factor, note = _from_l2(run)
+    factor, note = run.from_l2()
     clock = run.clock.part(share=0.5)
     needed = sdp.shortest(run.local.network) / FLOPS
     if needed > clock.left():
         run.refused(sdp.METHOD, f"time limit: the first step alone takes about {needed:.1f} s")
         return
     run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, clock), note)
-
-
-def _from_l2(run: _Run) -> tuple[float, str]:
-    """|J|_1 <= sqrt(outputs) |J|_2 and |J|_inf <= sqrt(inputs) |J|_2."""
-    if run.norm == 2.0:
-        return 1.0, ""
-    network = run.local.network
-    size = network.output_size if run.norm == 1.0 else network.input_size
-    return round_up(float(np.sqrt(size)), 2), f"l2 bound times sqrt({size})"
 
 
 def _search(run: _Run, rounds: int, random_state: int) -> None:

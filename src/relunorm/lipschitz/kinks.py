@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Box, Domain
+from relunorm.domain import Domain
 from relunorm.lipschitz.norms import ROUNDOFF
 from relunorm.matrix import Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
@@ -75,14 +75,14 @@ def _reads_live(affine: Affine, live: list[NDArray[np.bool_]]) -> NDArray[np.boo
 
 
 def _input_sizes(points: Array, domain: Domain | None) -> Array:
-    if domain is None or isinstance(domain, Box):
+    if domain is None or domain.as_box is not None:
         return np.abs(points)
     box = domain.bounding_box
     return np.broadcast_to(np.maximum(np.abs(box.lo), np.abs(box.hi)), points.shape)
 
 
 def _input_rounding(network: Network, domain: Domain | None) -> float:
-    exact = domain is None or isinstance(domain, Box)
+    exact = domain is None or domain.as_box is not None
     return 0.0 if exact else 8.0 * (network.input_size + 4) * ROUNDOFF
 
 

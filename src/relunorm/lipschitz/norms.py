@@ -32,13 +32,18 @@ ROUGH_WORK = 2e7
 FLOPS = 1e10
 
 
+#: The norms and how they are written. A further one also needs its part of the compiled bounds,
+#: in `lipschitz.search.steepest`.
+NORMS = {1.0: "1", 2.0: "2", np.inf: "inf"}
+
+
 def as_norm(norm: Any) -> float:
     """1.0, 2.0 or inf from what a caller wrote (also the strings '1', '2', 'inf')."""
     try:
         value = float(norm)
     except (TypeError, ValueError):
         value = np.nan
-    if value not in (1.0, 2.0, np.inf):
+    if value not in NORMS:
         raise InvalidInputError(f"norm {norm!r} is not known; use 1, 2 or inf")
     return value
 
@@ -88,6 +93,33 @@ def operator_norms(batch: NDArray[np.float64], norm: float) -> Vector:
     if norm == 2.0:
         return np.linalg.norm(batch, 2, axis=(1, 2))
     return np.abs(batch).sum(axis=1 if norm == 1.0 else 2).max(axis=1)
+
+
+def of_errors(sizes: NDArray[np.float64], norm: float) -> float:
+    """The norm of a matrix with entries up to ``sizes``, to rounding, or more."""
+    if norm == 2.0:
+        return float(np.linalg.norm(sizes))
+    return float(operator_norms(sizes[None], norm)[0])
+
+
+def matrix_size(errors: NDArray[np.float64], norm: float) -> float:
+    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
+    if errors.shape[1] == 1:
+        return round_up(float(errors.sum()), len(errors))
+    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
+    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
+    return round_up(size, sum(errors.shape))
+
+
+def from_l2(norm: float, inputs: int, outputs: int) -> tuple[float, str]:
+    """A factor by which the norm can exceed the spectral one, and how to call it.
+
+    |J|_1 <= sqrt(outputs) |J|_2 and |J|_inf <= sqrt(inputs) |J|_2.
+    """
+    if norm == 2.0:
+        return 1.0, ""
+    size = outputs if norm == 1.0 else inputs
+    return round_up(float(np.sqrt(size)), 2), f"l2 bound times sqrt({size})"
 
 
 def round_up(value: float, terms: int) -> float:

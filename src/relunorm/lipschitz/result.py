@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
+from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
@@ -82,21 +83,13 @@ class LipschitzResult(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.lipschitz/1",
-            "lower": self.lower,
-            "upper": self.upper if np.isfinite(self.upper) else None,
-            "exact": self.exact,
-            "method": self.method,
+            **entries(self, "lower upper exact method"),
             "norm": "inf" if np.isinf(self.norm) else int(self.norm),
-            "domain": self.domain,
-            "witness": self.witness.tolist(),
-            "complete": self.complete,
-            "of": self.of,
-            "bounds": [bound.to_dict() for bound in self.bounds],
+            **entries(self, "domain witness complete of bounds"),
         }
 
     def __repr__(self) -> str:
-        name = "inf" if np.isinf(self.norm) else f"{self.norm:g}"
-        head = f"LipschitzResult(l{name}, {self.domain}: "
+        head = f"LipschitzResult(l{NORMS[self.norm]}, {self.domain}: "
         if self.exact:
             return f"{head}{self.lower:.12g}, exact by {self.method}{of_words(self.of)})"
         ends = f"[{self.lower:.9g}, {self.upper:.9g}]"

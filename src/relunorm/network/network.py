@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network.columns import Column, arranged, check_columns
@@ -445,12 +445,7 @@ class Network(Shown):
         output = {"name": "output", "shape": list(self.output_shape), "activation": "none"}
         return {
             "schema": "relunorm.network/1",
-            "origin": self.origin,
-            "input_shape": list(self.input_shape),
-            "units": self.units,
-            "channels": self.channels,
-            "parameters": self.parameters,
-            "digest": self.digest,
+            **entries(self, "origin input_shape units channels parameters digest"),
             "layers": layers,
             "output": {**output, **describe(self.output)},
             "head": self.head.to_dict(),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relunorm.arguments import generator, real_number, real_numbers, whole_number
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 
@@ -37,10 +38,7 @@ class DatapointInit:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.datapoint_init/1",
-            "points": list(self.points),
-            "exclusive": self.exclusive,
-            "free": self.free,
-            "random_state": self.random_state,
+            **entries(self, "points exclusive free random_state"),
         }
 
 

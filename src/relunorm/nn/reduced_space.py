@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.nn.hidden import HiddenLinear, hidden_linears, unwrapped
 from relunorm.sweep.tasks import own_class
@@ -199,9 +199,10 @@ def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
             )
         domain = Box.around(rows)
     domain.check_dimension(layer.linear.in_features, f"layer {layer.name!r}")
-    if isinstance(domain, Ball):
-        center = torch.from_numpy(domain.middle.copy())
-        return Reach("ball", center, torch.zeros_like(center), domain.reach)
+    ball = domain.as_ball
+    if ball is not None:
+        center = torch.from_numpy(ball.middle.copy())
+        return Reach("ball", center, torch.zeros_like(center), ball.reach)
     box = domain.bounding_box
     center, halfwidth = (torch.from_numpy(v.copy()) for v in (box.center, box.halfwidth))
     return Reach("box", center, halfwidth, 0.0)

@@ -1,22 +1,27 @@
 """Every figure, theorem, tested equation and erratum of the five papers, read off the papers.
 
 Each paper's folder has a ``statements.json``: exhibit by exhibit the items that its claims decide,
-and of every item the statement as printed, in our words, the corrected one, and where the limit
-comes from; then, of every other numbered equation and of sentences that claim something, why they
-have no row. It is written apart from the exhibits: one that is lost, or that gives another claim
-than the list promises, is an error. Items named "ours" are statements of docs/errata.md that no
-paper makes.
+and of every item the statement as printed, in our words, the corrected one, the quantities that
+test them, what is asked of each, and where that limit comes from; then, of every other numbered
+equation and of sentences that claim something, why they have no row. It is written apart from the
+exhibits: one that is lost, or that gives another claim than the list promises, is an error. Items
+named "ours" are statements of docs/errata.md that no paper makes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from relunorm.papers import PAPERS
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim
+from relunorm.papers.statistics import LEVEL
+
+#: Limits that statements give by name.
+_LIMITS = {"rounding": ROUNDING, "level": LEVEL}
 
 
 def _read(paper: str) -> dict[str, dict[str, Any]]:
@@ -43,17 +48,42 @@ def items(paper: str) -> tuple[str, ...]:
 
 
 def claims_of(paper: str) -> Callable[..., Claim]:
-    """``claim(item, check, corrected_check)``: a claim in the words of the paper's statements.
+    """``claim(item, number, corrected)``: a claim in the words of the paper's statements.
 
-    Further arguments are those words of a `Claim` that depend on the run.
+    A number is held to the limit that the statements name; a `Check` stands in its place where the
+    limit depends on the run. Further arguments are other words of a `Claim` that do, or values of
+    the names in braces that the words hold.
 
-    >>> claims_of("rescaling")("Lemma 1, construction", Check("off by", 0, "<=", 1)).printed
-    'divide the row w_i and the bias b_i by |v_i|'
+    >>> claims_of("rescaling")("Lemma 1, construction", 3e-16, 2e-16).verdict.value
+    'holds'
     """
     exhibits = _STATEMENTS[paper]["exhibits"].values()
-    words = {item: said for own in exhibits for item, said in own.items()}
+    statements = {item: said for own in exhibits for item, said in own.items()}
+    own_words = {field.name for field in fields(Claim)}
 
-    def claim(item: str, check: Check, corrected: Check | None = None, **more: str) -> Claim:
-        return Claim(item=item, check=check, corrected_check=corrected, **{**words[item], **more})
+    def claim(
+        item: str, check: Check | float, corrected: Check | float | None = None, **more: Any
+    ) -> Claim:
+        values = {name: more.pop(name) for name in more.keys() - own_words}
+        said = {k: _filled(v, values) if values else v for k, v in statements[item].items()}
+        said |= {"check": _check(check, said.get("check"))}
+        said |= {"corrected_check": _check(corrected, said.get("corrected_check"))}
+        return Claim(item=item, **{**said, **more})
 
     return claim
+
+
+def _filled(words: Any, values: dict[str, Any]) -> Any:
+    """Words, or the words of a limit, with the values of this run."""
+    if isinstance(words, str):
+        return words.format(**values)
+    return [words[0].format(**values), *words[1:]]
+
+
+def _check(value: Check | float | None, asked: Any) -> Check | None:
+    """The number against the limit of a statement: quantity, relation, limit and tolerance."""
+    if value is None or isinstance(value, Check):
+        return value
+    what, relation, *limits = asked
+    numbers: list[Any] = [_LIMITS.get(limit, limit) for limit in limits]
+    return Check(what, value, relation, *numbers)

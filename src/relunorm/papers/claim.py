@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 Relation = Literal["<=", "<", ">=", ">", "="]
@@ -138,10 +139,7 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         corrected = self.corrected_check
         return {
-            "item": self.item,
-            "printed": self.printed,
-            "corrected": self.corrected,
-            "check": self.check.to_dict(),
+            **entries(self, "item printed corrected check"),
             "corrected_check": None if corrected is None else corrected.to_dict(),
             "numbers": self.numbers,
             "number": self.deciding.brief,

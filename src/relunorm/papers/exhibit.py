@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim
 
@@ -84,13 +85,9 @@ class Exhibit:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.exhibit/1",
-            "name": self.name,
-            "title": self.title,
-            "columns": list(self.columns),
+            **entries(self, "name title columns"),
             "rows": [[_plain(v) for v in row] for row in self.rows],
-            "note": self.note,
-            "settings": self.settings,
-            "claims": [claim.to_dict() for claim in self.claims],
+            **entries(self, "note settings claims"),
         }
 
     def save(self, folder: str | Path, **more: Any) -> list[Path]:

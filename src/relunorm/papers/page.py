@@ -84,7 +84,7 @@ def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<title>The seed papers, re-run</title>"
-        f"<style>{STYLE}</style></head><body>"
+        f"<style>{_style()}</style></head><body>"
         f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
         f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
         "row is compared with the limit beside it. The last column leads to the exhibit with its "
@@ -201,36 +201,5 @@ def _anchor(paper: str, name: str) -> str:
     return escape(f"{paper}-{name}".replace(".", "-"), quote=True)
 
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--soft:#f4f5f7;--line:#d5d9e0;
---link:#0b57a4;--holds:#1a6b3c;--corrected:#8a5a00;--fails:#a3261e;--short:#4b5563}
-@media (prefers-color-scheme:dark){:root{--ink:#e6e8eb;--paper:#14171b;--soft:#1e2228;
---line:#3a4048;--link:#7ab8ff;--holds:#5ec98a;--corrected:#e0b050;--fails:#ff8a80;--short:#a9b1bd}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:76rem;padding:1rem 1.2rem 4rem;background:var(--paper);
-color:var(--ink);font:16px/1.5 system-ui,sans-serif}
-h1{margin:.2rem 0 .4rem;font-size:1.8rem}h2{margin-top:2.6rem;border-bottom:2px solid var(--line)}
-h3{margin:0 0 .5rem;font-size:1.05rem}a{color:var(--link)}
-.small{font-size:.85rem;opacity:.85}
-.chips,nav ul{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.4rem 1.2rem}
-.chip{display:inline-block;border:1px solid currentColor;border-radius:1rem;padding:0 .6rem;
-font-size:.8rem;font-weight:600;white-space:nowrap}
-.chip.holds{color:var(--holds)}.chip.corrected{color:var(--corrected)}
-.chip.fails,.chip.failed,.error{color:var(--fails)}.chip.short{color:var(--short)}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.88rem;width:100%}
-th,td{border-bottom:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
-thead th{background:var(--soft)}tbody th{font-weight:600}
-.claims th[scope=row]{width:13%}.claims td:nth-child(2),.claims td:nth-child(3){width:22%}
-.claims p{margin:0 0 .3rem}.number{width:24%;font-variant-numeric:tabular-nums}
-@media (max-width:52rem){.claims thead{display:none}.claims tr{display:block;
-border-bottom:2px solid var(--line);padding:.5rem 0}.claims tr>*{display:block;width:auto!important;
-border:0;padding:.1rem 0}.claims td:empty{display:none}.claims td[data-label]::before{
-content:attr(data-label)": ";font-size:.8rem;opacity:.75}}
-article{border:1px solid var(--line);border-radius:.5rem;padding:1rem;margin:1.2rem 0}
-article:target{border-color:var(--link);border-width:2px}
-figure{margin:0}img{max-width:100%;height:auto;background:#fff;border-radius:.3rem}
-summary{cursor:pointer;padding:.25rem 0;overflow-wrap:anywhere}
-pre{overflow-x:auto;background:var(--soft);padding:.8rem;border-radius:.4rem;font-size:.8rem;line-height:1.4}
-@media print{nav,details:not([open]){display:none}article{break-inside:avoid}body{max-width:none}}
-"""
+def _style() -> str:
+    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")

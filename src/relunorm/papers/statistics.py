@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,19 +27,6 @@ def more_often(larger: Sequence[float], smaller: Sequence[float]) -> tuple[float
     pair = (binomtest(k, up + down, alternative="greater").pvalue for k in (up, down))
     first, second = (float(p) for p in pair)
     return first, second
-
-
-def larger_share(hits: int, trials: int, other_hits: int, other_trials: int) -> float:
-    """Fisher's exact test of "the first share is larger", one-sided p.
-
-    >>> larger_share(10, 200, 0, 200) < 0.05 < larger_share(3, 200, 1, 200)
-    True
-    """
-    from scipy.stats import fisher_exact
-
-    table = [[hits, trials - hits], [other_hits, other_trials - other_hits]]
-    found: Any = fisher_exact(table, alternative="greater")
-    return float(found[1])
 
 
 def share_above(hits: int, trials: int, chance: float) -> float:

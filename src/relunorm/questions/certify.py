@@ -460,9 +460,10 @@ def _scale(scale: ArrayLike, inputs: int, norm: float) -> Vector:
 
 
 def _valid(valid: Domain | None) -> Box | None:
-    if valid is not None and not isinstance(valid, Box):
+    box = None if valid is None else valid.as_box
+    if valid is not None and box is None:
         raise InvalidDomainError(f"valid is {valid!r}, expected a box")
-    return valid
+    return box
 
 
 def _real(value: Any) -> bool:

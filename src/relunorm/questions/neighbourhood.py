@@ -168,14 +168,8 @@ def _attack(
 
 def _furthest(domains: Sequence[Domain], gradient: Array, points: Array) -> Array:
     """For every row the point of its domain that is furthest along its gradient."""
-    if all(isinstance(domain, Box) for domain in domains):
-        lo = np.array([d.lo for d in domains if isinstance(d, Box)])
-        hi = np.array([d.hi for d in domains if isinstance(d, Box)])
+    boxes = [domain.as_box for domain in domains if domain.as_box is not None]
+    if len(boxes) == len(domains):
+        lo, hi = np.array([box.lo for box in boxes]), np.array([box.hi for box in boxes])
         return np.where(gradient > 0, hi, np.where(gradient < 0, lo, points))
-    return np.concatenate(
-        [
-            d.maximizer(g[None])
-            for d, g in zip(domains, gradient, strict=True)
-            if isinstance(d, NormBall)
-        ]
-    )
+    return np.concatenate([d.maximizer(g[None]) for d, g in zip(domains, gradient, strict=True)])

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.arithmetic.floats import at_least, at_most
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
 
 RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
@@ -54,17 +54,10 @@ class RowRobustness:
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {
-            "row": self.row,
-            "verdict": self.verdict,
-            "label": self.label,
-            "correct": self.correct,
-            "radius": [_number(end) for end in self.radius],
-            "adversarial": None if self.adversarial is None else self.adversarial.tolist(),
-            "outputs": None if self.outputs is None else self.outputs.tolist(),
-            "single": self.single,
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "reason": self.reason,
+            **entries(
+                self,
+                "row verdict label correct radius adversarial outputs single nodes seconds reason",
+            )
         }
 
     def __repr__(self) -> str:
@@ -138,12 +131,7 @@ class Robustness(Shown):
             "scale": list(self.scale) or None,
             "counts": self.counts,
             "curve": [list(point) for point in self.curve()],
-            "rows": [row.to_dict() for row in self.rows],
-            "seconds": self.seconds,
-            "classes": list(self.classes),
-            "classes_from": self.classes_from,
-            "of": self.of,
-            "stopped": self.stopped,
+            **entries(self, "rows seconds classes classes_from of stopped"),
         }
 
     def __repr__(self) -> str:

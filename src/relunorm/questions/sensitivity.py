@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.display.shown import Shown
-from relunorm.domain import Box, Domain
+from relunorm.display.shown import Shown, entries
+from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.methods.points import clipped, flips
+from relunorm.lipschitz.search.climb import Climb, compile_kernels
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.network.head import of_words
@@ -38,12 +38,16 @@ EXACT = 1e-7
 #: Points at which the Jacobian is looked at first.
 SAMPLES = 2048
 
-#: Neighbours of a steep point that are looked at.
-NEIGHBOURS = 128
+#: How often a steep point is moved before a way up is searched again, and how far, in half-widths.
+KICKS, KICK = 12, 0.4
 
 #: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
 #: slopes may keep.
 TURN, MOST_KEPT = 0.25, 1 << 24
+
+#: How far down from what is proved to what was seen the next search looks for more, and how often
+#: at most, before one for everything, which comes as soon as they differ by this share.
+HALFWAY, PASSES, NEAR = 0.5, 8, 0.15
 
 #: Inputs and changing units up to which regions are searched.
 MOST_INPUTS, MOST_UNITS = 64, 2000
@@ -65,8 +69,8 @@ class Sensitivity(Shown):
         seconds: wall time without compiling.
         names: of the inputs.
         of: what f is: the model's outputs, or what comes before its head.
-        certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None on a
-            polytope, and where time ran out before the search.
+        certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None where
+            time ran out before the search.
     """
 
     lower: Array
@@ -147,17 +151,9 @@ class Sensitivity(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.sensitivity/1",
-            "names": list(self.names),
-            "lower": _numbers(self.lower),
-            "upper": _numbers(self.upper),
-            "least": _numbers(self.least),
-            "most": _numbers(self.most),
-            "exact": self.exact.tolist(),
-            "direction": self.direction.tolist(),
+            **entries(self, "names lower upper least most exact direction"),
             "steepest": self.steepest(),
-            "complete": self.complete,
-            "seconds": self.seconds,
-            "of": self.of,
+            **entries(self, "complete seconds of"),
         }
 
     def __repr__(self) -> str:
@@ -228,7 +224,7 @@ class _Search:
         self.whole = not part.expired()  # else a proof could not fold the same units
         self.local = self.setting.local
         self.network = self.local.network
-        place = self.local.domain
+        place = self.setting.domain
         assert place is not None
         self.place: Domain = place
         low, high = self.setting.intervals
@@ -239,7 +235,9 @@ class _Search:
         self.at_least = np.zeros(shape, dtype=np.intp)
         self.at_most = np.zeros(shape, dtype=np.intp)
         self.searched = np.zeros((2, *shape), dtype=bool)
+        self.passes = np.zeros((2, *shape), dtype=int)
         self.searches: dict[tuple[int, int, int], Slopes] = {}
+        self.climbs: dict[tuple[int, int, int], Climb] = {}
         self.tapes: dict[tuple[int, int, int], tuple[float, Tape]] = {}
 
     def offer(self, points: Array) -> None:
@@ -307,9 +305,12 @@ class _Search:
                 part = self.clock.part(seconds=turn, share=1 / (len(ends) - done))
                 self._close((side, i, j), part)
                 if not keep:
-                    self._keep((side, i, j))
+                    self._keep_all()
             left = self.open_ends()
             ends = left if keep or (self.clock.limited and len(left) < len(ends)) else []
+        self._keep_all()
+
+    def _keep_all(self) -> None:
         for end in list(self.searches):
             self._keep(end)
 
@@ -320,44 +321,72 @@ class _Search:
             self.tapes[end] = search.bound, search.proof()
 
     def _close(self, end: tuple[int, int, int], clock: Clock) -> None:
-        """The largest value of d f_i / d x_j, or of its negative, that the search can have."""
+        """Bound d f_i / d x_j, or its negative, by searches for ever less than is proved."""
         side, i, j = end
-        sign, rate = (1.0 if side else -1.0), float(self.setting.windows[0].rates[j])
+        while not (self.searched[end] or clock.expired()):
+            if end not in self.searches:
+                self.searches[end] = self._new_search(end, clock)
+            search = self.searches[end]
+            search.run(self._seen(end), clock)
+            top = self.setting.entry_bound(i, j, search.bound)
+            if side:
+                self.high[i, j] = min(self.high[i, j], top)
+            else:
+                self.low[i, j] = max(self.low[i, j], -top)
+            self.searched[end] = search.finished and search.bound > search.target
+            if search.finished:
+                self._keep(end)
 
-        def known() -> float:
-            return sign * float(self.most[i, j] if side else self.least[i, j]) / rate
+    def _new_search(self, end: tuple[int, int, int], clock: Clock) -> Slopes:
+        """For more than lies halfway between what was seen and what is proved, then for all."""
+        side, i, j = end
+        setting, goal = self.setting, (i, j, 1.0 if side else -1.0)
+        window = setting.windows[0]
+        climb = self.climbs.setdefault(end, Climb(window, goal, setting.margin))
+        self._climb(climb, end, KICKS if self.passes[end] else 0, clock)
+        self.passes[end] += 1
+        rate, best = float(window.rates[j]), self._seen(end)
+        top = float(self.high[i, j] if side else -self.low[i, j]) / rate
+        reach = float(max(abs(self.low[i, j]), abs(self.high[i, j]))) / rate
+        target = best + HALFWAY * (top - best)
+        if self.passes[end] > PASSES or not NEAR * reach < top - best < math.inf:
+            target = -math.inf
 
         def check(x: Vector) -> float:
-            x = np.clip(x, self.place.lo, self.place.hi) if isinstance(self.place, Box) else x
-            if self.place.contains(x)[0]:
-                self.offer(x[None])
-                self.climb(end)
-            return known()
+            if self._offer_one(x):
+                self._climb(climb, end, 0, clock)
+            return self._seen(end)
 
-        if end not in self.searches:
-            reach = float(max(abs(self.low[i, j]), abs(self.high[i, j]))) / rate
-            setting = self.setting
-            self.searches[end] = Slopes(
-                setting.windows[0], (i, j, sign), setting.margin, reach, setting.contacts, check
-            )
-        search = self.searches[end]
-        search.run(known(), clock)
-        top = self.setting.entry_bound(i, j, search.bound)
-        if side:
-            self.high[i, j] = min(self.high[i, j], top)
-        else:
-            self.low[i, j] = max(self.low[i, j], -top)
-        self.searched[end] = search.finished
+        return Slopes(window, goal, setting.margin, reach, setting.contacts, check, target=target)
 
-    def climb(self, end: tuple[int, int, int]) -> None:
-        """From the steepest point of an end across the kink of one unit, as long as that is up."""
+    def _seen(self, end: tuple[int, int, int]) -> float:
+        """The largest slope seen, in the window."""
         side, i, j = end
-        at, seen = (self.at_most if side else self.at_least), -1
-        while at[i, j] != seen and not self.clock.expired():
-            seen = int(at[i, j])
-            parent = self.points[seen][None, self.local.free]
-            near = flips(self.network, parent, NEIGHBOURS, self.rng)
-            self.offer(clipped(near, self.place))
+        seen = self.most[i, j] if side else -self.least[i, j]
+        return float(seen) / float(self.setting.windows[0].rates[j])
+
+    def _offer_one(self, x: Vector) -> bool:
+        """Offer a point if it lies in the domain."""
+        x = self.place.project(x) if self.place.as_box is not None else x
+        inside = bool(self.place.contains(x)[0])
+        if inside:
+            self.offer(x[None])
+        return inside
+
+    def _climb(self, climb: Climb, end: tuple[int, int, int], kicks: int, clock: Clock) -> None:
+        """Up from the steepest point seen, then from points around it."""
+        side, i, j = end
+        half = self.place.bounding_box.halfwidth
+        for kick in range(kicks + 1):
+            at = (self.at_most if side else self.at_least)[i, j]
+            if clock.expired() or not np.isfinite(self._seen(end)):
+                return
+            start = self.points[at][self.local.free]
+            if kick:
+                start = start + KICK * half * self.rng.standard_normal(len(half))
+            top = climb(start, clock)
+            if top is not None:
+                self._offer_one(top)
 
     def certificate(self) -> SlopeProof | None:
         """The proof of every end."""
@@ -369,7 +398,8 @@ class _Search:
             goal = (i, int(self.local.free[j]), 1.0 if side else -1.0)
             if math.isfinite(upper):
                 claims.append(Claim(goal, upper, self.tapes.get((side, i, j), (0.0,))[1:]))
-        return SlopeProof.of(self.original, self.domain, claims)
+        duals = self.setting.box_duals
+        return SlopeProof(self.original.digest, self.domain, tuple(claims), duals)
 
     def result(self, names: tuple[str, ...]) -> Sensitivity:
         """Everything in the coordinates of the network as it was given."""

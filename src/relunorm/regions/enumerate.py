@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.certain import enclosed
 from relunorm.clock import Clock, Listener
-from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
@@ -95,7 +94,7 @@ def regions(
         chosen, budget = "tree", Budget(clock, max_regions, progress)
         batches = found()
     result = _assemble(network, window, batches, budget, chosen)
-    if isinstance(domain, Ball):
+    if domain is not None and domain.as_ball is not None:
         result = result.meeting_ball()
     return result
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import INTERRUPTED, Clock
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts
 from relunorm.network import Affine, Network
@@ -109,10 +109,7 @@ class Line(Shown):
             "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
-            "breakpoints": self.breakpoints.tolist(),
-            "values": self.values.tolist(),
-            "complete": self.complete,
-            "reason": self.reason,
+            **entries(self, "breakpoints values complete reason"),
         }
 
     def __repr__(self) -> str:

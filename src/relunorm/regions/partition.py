@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.display.shown import Shown
-from relunorm.domain import Ball, Domain
+from relunorm.display.shown import Shown, entries
+from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.geometry.locate import PatternIndex
@@ -243,8 +243,8 @@ class Regions(Shown):
 
     def meeting_ball(self) -> Regions:
         """Only the regions whose interior meets the ball that is the domain, with points in it."""
-        ball = self.domain
-        if not isinstance(ball, Ball):
+        ball = None if self.domain is None else self.domain.as_ball
+        if ball is None:
             raise InvalidInputError(f"the domain is {self.domain!r}, not a ball")
         inside = ball.contains(self.points, -1e-9 * ball.reach) if len(self) else np.zeros(0, bool)
         points = self.points.copy()
@@ -287,11 +287,7 @@ class Regions(Shown):
             "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
-            "complete": self.complete,
-            "reason": self.reason,
-            "method": self.method,
-            "hidden": self.hidden,
-            "seconds": self.seconds,
+            **entries(self, "complete reason method hidden seconds"),
             "regions_per_layer": layers,
         }
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
-from relunorm.io.border import Model, accepts
+from relunorm.io.border import Model, accepts, as_rectangle
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
@@ -57,13 +57,7 @@ class Slice(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            "schema": "relunorm.slice/1",
-            "origin": self.origin.tolist(),
-            "u": self.u.tolist(),
-            "v": self.v.tolist(),
-            "regions": self.regions.to_dict(),
-        }
+        return {"schema": "relunorm.slice/1", **entries(self, "origin u v regions")}
 
     def __repr__(self) -> str:
         return f"Slice({self.regions!r})"
@@ -101,8 +95,6 @@ def on_plane(
         rows.append(row)
     if np.linalg.matrix_rank(np.stack(rows[1:])) < 2:
         raise InvalidInputError("u and v are parallel; a plane needs two directions")
-    if not isinstance(bounds, Box):
-        bounds = _rectangle(bounds)
     need = 8 * sum(
         packed_size(matrix)
         for affine in network.maps
@@ -113,23 +105,10 @@ def on_plane(
         raise InvalidInputError(
             f"clipping copies the weights, here {need / 2**30:.1f} GiB; use along for lines"
         )
-    found = regions(restrict(balanced(network), np.stack(rows[1:]).T, rows[0]), bounds, **options)
+    found = regions(
+        restrict(balanced(network), np.stack(rows[1:]).T, rows[0]), as_rectangle(bounds), **options
+    )
     return Slice(found, *rows)
-
-
-def _rectangle(bounds: Any) -> Box:
-    """A box from (s from, s to, t from, t to) or ((s from, s to), (t from, t to))."""
-    try:
-        numbers = np.array(bounds, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.zeros(0)
-    if numbers.shape not in ((4,), (2, 2)):
-        raise InvalidInputError(
-            f"bounds are {bounds!r}; expected (s from, s to, t from, t to), pairs "
-            "((s from, s to), (t from, t to)) or a Box of two coordinates"
-        )
-    low, high = numbers.reshape(2, 2).T
-    return Box(low, high)
 
 
 def restrict(network: Network, embedding: Array, offset: Array) -> Network:

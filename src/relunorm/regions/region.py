@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Ball, Domain
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
@@ -123,6 +123,10 @@ class Region(Shown):
         return largest_ball(np.concatenate([A, box]), np.concatenate([b, limits]))[1]
 
     @property
+    def _round_domain(self) -> Ball | None:
+        return None if self.domain is None else self.domain.as_ball
+
+    @property
     def inradius(self) -> float:
         """Radius of a largest ball inside; infinite if the region holds balls of any size."""
         return self._ball[0]
@@ -133,13 +137,13 @@ class Region(Shown):
 
         With a ball as the domain, that point or one on the way to it, inside the ball.
         """
-        centre = self._ball[1]
-        if not isinstance(self.domain, Ball) or self.domain.contains(centre)[0]:
+        centre, ball = self._ball[1], self._round_domain
+        if ball is None or ball.contains(centre)[0]:
             return centre
         from relunorm.regions.search.window import point_in_ball
 
         A, b, _ = self._rows
-        found = point_in_ball(A, b, self.domain, centre)
+        found = point_in_ball(A, b, ball, centre)
         if found is None:
             raise InvalidDomainError(
                 f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-9 of its "
@@ -200,16 +204,18 @@ class Region(Shown):
         sign = np.where(self.pattern[use], -1.0, 1.0) / length[use]
         rows, bounds = [G[use] * sign[:, None]], [-g[use] * sign]
         walls = [names[i] for i in use]
-        if isinstance(self.domain, (Box, Ball)):
-            eye, box = np.eye(self.network.input_size), self.domain.bounding_box
-            rows += [eye, -eye]
-            bounds += [box.hi, -box.lo]
-            walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
-        elif isinstance(self.domain, Polytope):
-            size = lengths(self.domain.A)
-            rows.append(self.domain.A / size[:, None])
-            bounds.append(self.domain.b / size)
-            walls += [Wall(-1, i) for i in range(len(size))]
+        if self.domain is not None:
+            A, b = self.domain.half_spaces
+            if len(b):
+                size = lengths(A)
+                rows.append(A / size[:, None])
+                bounds.append(b / size)
+                walls += [Wall(-1, i) for i in range(len(size))]
+            else:
+                eye, box = np.eye(self.network.input_size), self.domain.bounding_box
+                rows += [eye, -eye]
+                bounds += [box.hi, -box.lo]
+                walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
         return np.concatenate(rows), np.concatenate(bounds), walls
 
     def _large_cell(self, clock: Clock, tell: Teller) -> Cell:
@@ -238,7 +244,7 @@ class Region(Shown):
             return self.interior_point
         A, b, _ = self._rows
         radius, centre = largest_ball(A, b, clock) if len(b) else (np.inf, self.x)
-        if np.isfinite(radius) and not isinstance(self.domain, Ball):
+        if np.isfinite(radius) and self._round_domain is None:
             return centre
         if (A @ self.x < b).all():
             return self.x
@@ -315,7 +321,7 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
     direction = np.random.default_rng(0).standard_normal(len(point))
     if domain is not None:
         domain.check_dimension(network.input_size)
-        if not isinstance(domain, (Box, Polytope, Ball)):
+        if not domain.flat_sided and domain.as_ball is None:
             raise InvalidDomainError(f"{domain!r}: region_at cuts with a box, polytope or ball")
         if not domain.contains(point, 1e-9 * domain.bounding_box.radius)[0]:
             raise InvalidInputError(f"x lies outside {domain!r}")

@@ -13,14 +13,10 @@ import json
 from importlib.resources import files
 from typing import Any
 
-#: In the order they run; each adds its functions to ``window.relunormReport``.
-SCRIPTS = (
-    "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
-    "theme.js", "section.js", "classes.js", "quality.js", "advice.js", "overview.js",
-    "robustness.js", "sensitivity.js", "map.js", "regions.js", "profile.js", "removal.js",
-    "units.js", "cone.js", "lipschitz.js", "geometry.js", "program.js",
-    "layers.js", "main.js",
-)  # fmt: skip
+_ASSETS = sorted(file.name for file in (files("relunorm.report") / "assets").iterdir())
+
+#: Each adds its functions to ``window.relunormReport``, in any order; main calls them, last.
+SCRIPTS = (*(name for name in _ASSETS if name.endswith(".js") and name != "main.js"), "main.js")
 STYLES = ("page.css",)
 
 _ESCAPES = {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite
@@ -45,10 +46,7 @@ class Plane:
         """JSON-safe."""
         return {
             **{name: printed(getattr(self, name)) for name in ("origin", "u", "v")},
-            "window": [finite(x) for x in self.window],
-            "words": self.words,
-            "labels": list(self.labels),
-            "names": list(self.names),
+            **entries(self, "window words labels names"),
             "marks": self._marks(),
         }
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock
-from relunorm.domain import Box, Domain, NormBall
-from relunorm.domain.base import lengths
+from relunorm.domain import Domain
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
@@ -106,14 +105,7 @@ class Attack:
                 break
             gradient = self._gradient(q, points, slack.argmin(axis=1))
             start = points if step % 4 else kept
-            move = half * np.sign(gradient)
-            if isinstance(self.domain, NormBall):  # to where the gradient alone would lead
-                move = self.domain.maximizer(gradient) - start
-            elif not isinstance(self.domain, Box):
-                length = lengths(gradient * half)[:, None]
-                move = np.divide(
-                    half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
-                )
+            move = self.domain.ascent(start, gradient, half)
             scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
             points = self.domain.project(start + scale * move)
         self.offer(np.concatenate([kept, points]))

@@ -52,8 +52,9 @@ OPEN_UNITS = 28
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
-#: Share of the time for bounding the units of a network that has to be folded.
-FOLD_SHARE = 0.25
+#: Shares of the time for bounding the units of a network that has to be folded: of all, and of what
+#: is left where that was not enough for it to fit, since then nothing else can be done.
+FOLD_SHARE, WHOLE_SHARE = 0.25, 0.8
 
 #: Nodes of the first chunk where the root comes before the first attack.
 GLANCE = 2
@@ -139,6 +140,7 @@ class Search:
         self.form: Form | None = None
         self.folded: Folded | None = None
         self.rooted, self.pending = False, attacks  # rounds to come
+        self.unit_steps = -1
         self.pace = 1e-3  # seconds a node
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
@@ -203,9 +205,12 @@ class Search:
                 self.form = triangular(self.network, self.reach, self.groups)
             elif not self.reached:
                 tell("folding what is stable", lower=self.value)
-                part = clock.part(share=FOLD_SHARE)
-                self.folded = fold(self.network, self.reach, self.groups, part)
-                self.start = self.folded.start
+                for share in (FOLD_SHARE, WHOLE_SHARE):
+                    part = clock.part(share=share)
+                    self.folded = fold(self.network, self.reach, self.groups, part)
+                    self.start = self.folded.start
+                    if self.start is not None or not part.expired():
+                        break
         if self.start is not None:
             self.form = self.start.form
         self.marks = 1  # the root is number 0
@@ -222,7 +227,7 @@ class Search:
         tell("bounding", lower=self.value)
         form, start = self.form, self.start
         self.spaces: list[Space] = []
-        self.heap, self.unit_steps = [], -1
+        self.heap = []
         if form is None:
             self._bound(clock)
         else:

@@ -380,7 +380,7 @@ def explore(  # type: ignore[no-untyped-def]
                     bound[worst] = -np.inf
                     if strict and not closed:
                         marks[2] += 1  # neither reached nor excluded
-                    elif len(tape) > 0:
+                    if len(tape) > 0:
                         write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
                     continue
             # known rows read open units: decide those
@@ -447,7 +447,7 @@ def explore(  # type: ignore[no-untyped-def]
             ceiling[0] = max(ceiling[0], bound[worst])
             if strict:
                 marks[2] += 1
-            elif len(tape) > 0:
+            if len(tape) > 0:
                 write_closed(tape, marks, node, n, known, first, last, worst, number, CLOSED)
             bound[worst] = -np.inf
             continue

@@ -6,38 +6,31 @@ in memory as a whole while it is written.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.atomic import atomic_path
 from relunorm.bounds.form import fits, triangular
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import Reach
-from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.folding import fold
 from relunorm.search.replay import Replayed, replay, replay_whole
 from relunorm.search.tape import BrokenTape, Ended, Tape
 
 Array = NDArray[np.float64]
 
-SCHEMA = "relunorm.proof/1"
-
-KEYS = ("schema", "network", "domain", "groups", "claim", "unit_steps", "counts", "tape")
+#: What a claim leaves, relative, for a machine that adds in another order.
+MARGIN = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class SearchProof:
+class SearchProof(Document):
     """That no point of a domain gives a group of goals rhs - A f more than a limit.
 
     Args:
@@ -50,6 +43,11 @@ class SearchProof:
         counts: of a network too large for one form, how many units of each layer the linear rule
             has bounded before it was folded.
     """
+
+    SCHEMA: ClassVar[str] = "relunorm.proof/1"
+    KEYS: ClassVar[frozenset[str]] = frozenset(
+        ("network", "domain", "groups", "claim", "unit_steps", "counts", "tape")
+    )
 
     digest: str
     reach: Reach
@@ -84,22 +82,16 @@ class SearchProof:
             return replay_whole(folded, self.tape, self.limit, self.strict)
         return replay(start.form, self.unit_steps, self.tape, self.limit, self.strict, start)
 
-    def save(self, path: str | Path) -> None:
-        """Write the document."""
-        with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            self.write(file)
-
     def write(self, file: TextIO) -> None:
         """Write the document into an open file."""
         file.write(json.dumps(self._head())[:-1] + ', "tape": [')
-        for number, piece in enumerate(self.tape.pieces()):
-            file.write("," if number else "")
-            file.write(json.dumps(base64.b64encode(piece).decode("ascii")))
+        for number, piece in enumerate(encoded(self.tape)):
+            file.write(("," if number else "") + json.dumps(piece))
         file.write("]}\n")
 
     def _head(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": self.SCHEMA,
             "network": self.digest,
             "domain": domain_to_dict(self.reach),
             "groups": [{"A": A.tolist(), "b": b.tolist()} for A, b in self.groups],
@@ -109,40 +101,25 @@ class SearchProof:
         }
 
     @classmethod
-    def load(cls, path: str | Path) -> SearchProof:
-        """Read a document."""
-        return cls.from_dict(read(path))
-
-    @classmethod
     def from_dict(cls, document: Any) -> SearchProof:
         """The proof of a document; anything unexpected in it is refused."""
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise InvalidInputError(f"not a proof: the schema is not {SCHEMA}")
-        document = {"counts": None, **document}  # not in the first proofs
-        if set(document) != set(KEYS):
-            odd = sorted(set(document) ^ set(KEYS))
-            raise InvalidInputError(f"the proof has keys too many or too few: {', '.join(odd)}")
-        try:
-            return cls(
-                str(document["network"]),
-                reach_from_dict(document["domain"]),
-                tuple(_group(group) for group in document["groups"]),
-                _finite(document["claim"]["limit"]),
-                bool(document["claim"]["strict"]),
-                _steps(document["unit_steps"]),
-                decoded(document["tape"]),
-                _counts(document["counts"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"the proof is damaged: {error}") from None
+        if isinstance(document, dict):
+            document = {"counts": None, **document}  # not in the first proofs
+        return super().from_dict(document)
 
-
-def read(path: str | Path) -> Any:
-    """The document of a proof, whatever it proves."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> SearchProof:
+        """See `Document`."""
+        return cls(
+            str(document["network"]),
+            reach_from_dict(document["domain"]),
+            tuple(_group(group) for group in document["groups"]),
+            finite(document["claim"]["limit"]),
+            bool(document["claim"]["strict"]),
+            decoded_steps(document["unit_steps"]),
+            decoded(document["tape"]),
+            decoded_counts(document["counts"]),
+        )
 
 
 def _group(group: Any) -> tuple[Array, Vector]:
@@ -152,40 +129,15 @@ def _group(group: Any) -> tuple[Array, Vector]:
     return A, b
 
 
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not np.isfinite(float(value)):
-        raise ValueError("the limit is not a finite number")
-    return float(value)
-
-
-def _steps(value: Any) -> int:
+def decoded_steps(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= 1000:
         raise ValueError(f"unit_steps is {value!r}")
     return value
 
 
-def _counts(value: Any) -> tuple[int, ...] | None:
+def decoded_counts(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
         raise ValueError(f"counts is {value!r}")
     return tuple(value)
-
-
-def decoded(pieces: Any) -> Tape:
-    """The tape of a document."""
-    tape = Tape()
-    for numbers in _numbers(pieces):
-        tape.write(numbers)
-    return tape
-
-
-def _numbers(pieces: Any) -> Iterator[Array]:
-    for piece in pieces:
-        try:
-            raw = zlib.decompress(base64.b64decode(piece, validate=True))
-        except (binascii.Error, zlib.error) as error:
-            raise ValueError(f"a piece of the tape cannot be read: {error}") from None
-        if len(raw) % 8:
-            raise ValueError("a piece of the tape is cut short")
-        yield np.frombuffer(raw)

@@ -22,7 +22,7 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
 from relunorm.clock import Clock
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
@@ -86,15 +86,14 @@ def largest(
 
 def place_of(domain: Domain) -> Place:
     """A domain with flat sides, as it is."""
-    if isinstance(domain, Box):
-        return Place(as_fractions(domain.lo), as_fractions(domain.hi))
-    if isinstance(domain, Polytope):
-        return _bounded(
-            [as_fractions(row) for row in domain.A], as_fractions(domain.b), domain.bounding_box
+    if not domain.flat_sided:
+        raise InvalidDomainError(
+            f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
         )
-    raise InvalidDomainError(
-        f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
-    )
+    (A, b), box = domain.half_spaces, domain.bounding_box
+    if not len(b):
+        return Place(as_fractions(box.lo), as_fractions(box.hi))
+    return _bounded([as_fractions(row) for row in A], as_fractions(b), box)
 
 
 def _bounded(rows: list[Row], rhs: Row, box: Box) -> Place:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.linear import Slopes
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 SCHEMA = "relunorm.bounds/2"
@@ -85,13 +86,7 @@ class FractionProof:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            "kind": "rational",
-            "layer": self.layer,
-            "unit": self.unit,
-            "sign": self.sign,
-            "parts": self.parts,
-        }
+        return {"kind": "rational", **entries(self, "layer unit sign parts")}
 
 
 Proof = SlopeProof | SearchedProof | FractionProof

@@ -25,7 +25,7 @@ from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_side
 from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import NO_LIMIT, Clock, Teller
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
@@ -194,7 +194,7 @@ Row = dict[int, Fraction]
 
 def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: int) -> float:
     """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
-    if not isinstance(problem.reach.domain, Box | Polytope):
+    if not problem.reach.domain.flat_sided:
         return np.inf
     if sum(mx.nnz(m) for a in problem.maps[:index] for m in a.terms.values()) > MOST_ENTRIES:
         return np.inf

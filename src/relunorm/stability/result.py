@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
@@ -80,17 +80,7 @@ class LayerStability:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, without the witness points."""
-        return {
-            "layer": self.layer,
-            "name": self.name,
-            "activation": self.activation,
-            "counts": self.counts,
-            "verdict": self.verdict.tolist(),
-            "method": self.method.tolist(),
-            "lower": self.lower.tolist(),
-            "upper": self.upper.tolist(),
-            "margin": self.margin.tolist(),
-        }
+        return {**entries(self, "layer name activation counts verdict method lower upper margin")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,12 +145,7 @@ class Stability(Shown):
         """JSON-safe, without witness points and proofs."""
         return {
             "schema": "relunorm.stability/1",
-            "domain": self.domain,
-            "seconds": self.seconds,
-            "complete": self.complete,
-            "random_state": self.random_state,
-            "counts": self.counts,
-            "layers": [layer.to_dict() for layer in self.layers],
+            **entries(self, "domain seconds complete random_state counts layers"),
         }
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from relunorm import matrix as mx
 from relunorm.bounds.form import TooLarge, fits, triangular
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock, Teller
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
@@ -123,10 +123,11 @@ def cone_of(problem: Problem, index: int, unit: int) -> Cone:
     for layer in range(index - 1, -1, -1):
         _mark(read, maps[layer], np.flatnonzero(read[layer + 1]))
     reach = problem.reach
-    if not (isinstance(reach.domain, Box) and read[0].any()):
+    boxed = reach.domain.as_box is not None
+    if not (boxed and read[0].any()):
         read[0][:] = True
     kept = [np.flatnonzero(mask) for mask in read]
-    if isinstance(reach.domain, Box):
+    if boxed:
         lo, hi = reach.lo[kept[0]], reach.hi[kept[0]]
         reach = Reach(Box(lo, hi), lo, hi)
     number, smaller = {0: 0}, []
@@ -263,7 +264,7 @@ def ask_in_fractions(
     cone = cone_of(problem, index, unit)
     small = sum(mx.nnz(m) for a in cone.network.maps for m in a.terms.values()) <= MOST_WEIGHTS
     steps = any(layer.activation.kind == "step" for layer in cone.network.layers)
-    if steps or not small or not isinstance(cone.domain, Box | Polytope):
+    if steps or not small or not cone.domain.flat_sided:
         return None, None
     found = largest(
         cone.network, cone.domain, [cone.goal(sign)], clock, target=LEAST, parts=MOST_PARTS
@@ -284,7 +285,7 @@ def fraction_bound(problem: Problem, item: FractionProof) -> float:
     """
     cone = cone_of(problem, item.layer, item.unit)
     place = f"the proof in fractions of unit {item.unit} in layer {item.layer}"
-    if not isinstance(cone.domain, Box | Polytope) or not 0 < item.parts <= MOST_PARTS:
+    if not cone.domain.flat_sided or not 0 < item.parts <= MOST_PARTS:
         raise InvalidInputError(f"{place} is of a domain or a size that is not searched so")
     found = largest(
         cone.network, cone.domain, [cone.goal(item.sign)], NO_LIMIT, target=LEAST,

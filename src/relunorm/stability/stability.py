@@ -15,7 +15,7 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.slopes import optimize
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -243,7 +243,7 @@ class _Search:
         from relunorm.stability.sides import ask, ask_in_fractions
 
         self.tell.compile("the search", warm_up)
-        flat = isinstance(self.problem.reach.domain, Box | Polytope)
+        flat = self.problem.reach.domain.flat_sided
         tied: set[tuple[int, int]] = set()
         for nodes in (FIRST_NODES, math.inf if flat else CURVED_NODES):
             units, signs = self._open(index)
@@ -278,7 +278,7 @@ class _Search:
 
 def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
     """A solver's points and copies moved slightly to the centre, so that some surely lie inside."""
-    if isinstance(domain, Box):
+    if domain.as_box is not None:
         return points
     moved = [points + share * (domain.center - points) for share in (1e-12, 1e-9, 1e-6)]
     return np.concatenate([points, *moved])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.certain import enclosed
 from relunorm.bounds.problem import Problem
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.domain.inside import is_flat, onto_plane
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -57,26 +57,24 @@ class Witnesses:
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
         inside = self.domain.holds(points)
-        if isinstance(self.domain, Polytope) and not inside.all():
-            points = np.concatenate([points[inside], self._moved(self.domain, points[~inside])])
-        else:
-            points = points[inside]
+        moved = self._moved(points[~inside]) if is_flat(self.domain) else []
+        points = np.concatenate([points[inside], *moved])
         step = max(1, CHUNK_DOUBLES // sum(self.problem.network.widths))
         for start in range(0, len(points), step):
             if start and self.clock.expired():
                 return
             self._add(points[start : start + step])
 
-    def _moved(self, domain: Polytope, points: Array) -> Array:
+    def _moved(self, points: Array) -> list[Array]:
         """Some of the points moved onto the plane of a flat polytope, in rational arithmetic."""
         moved = []
-        for point in points[: min(MOVED, self.moves)] if is_flat(domain) else ():
-            found = onto_plane(domain, point)
+        for point in points[: min(MOVED, self.moves)]:
+            found = onto_plane(self.domain, point)
             # a plane that holds no floats is given up soon
             self.moves -= 1 if found is not None else MISS
             if found is not None:
-                moved.append(found)
-        return np.array(moved).reshape(-1, domain.dimension)
+                moved.append(found[None])
+        return moved
 
     def _add(self, points: Array) -> None:
         pre, off = enclosed(self.problem.network, points, self.problem.absolute)
@@ -166,13 +164,7 @@ def start_points(domain: Domain, count: int, rng: np.random.Generator) -> Array:
     """The centre, then random points, half of them extreme."""
     inside = domain.sample(count // 2, rng)
     rest = count - len(inside)
-    if isinstance(domain, Box):
-        corners = rng.random((rest, domain.dimension)) < rng.random((rest, 1))
-        extreme = np.where(corners, domain.hi, domain.lo)
-    else:
-        extreme = domain.sample(rest, rng)
-        extreme = domain.far_points(extreme, rng.standard_normal(extreme.shape))
-    return np.concatenate([domain.center[None], inside, extreme])
+    return np.concatenate([domain.center[None], inside, domain.extreme_points(rest, rng)])
 
 
 def unit_gradient(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
+from relunorm.display.shown import entries
 from relunorm.sweep import export
 from relunorm.sweep.backends import placed
 from relunorm.sweep.identity import Identity, identify
@@ -71,14 +72,10 @@ class Sweep:
         """JSON-safe form; NaN and the infinities as text."""
         return {
             "schema": "relunorm.sweep/1",
-            "function": self.function,
-            "version": self.version,
-            "total": self.total,
+            **entries(self, "function version total"),
             "finished": len(self.runs),
             "failed": len(self.failed),
-            "resumed": self.resumed,
-            "stopped": self.stopped,
-            "seconds": self.seconds,
+            **entries(self, "resumed stopped seconds"),
             "rows": [export.finite(row) for row in self.table()],
         }
 

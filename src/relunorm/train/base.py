@@ -7,7 +7,8 @@ import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from relunorm.clock import INTERRUPTED, Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
-from relunorm.train.solve.by_name import check_options, check_size
+from relunorm.train.solve.by_name import check_options, check_size, described
 
 if TYPE_CHECKING:
     from relunorm.train.problem.task import Fit, Start, Task
@@ -30,39 +31,37 @@ Floats = NDArray[np.float64]
 FEWEST_WATCHED = 5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLUEstimator(BaseEstimator):
-    """Base of `ReLURegressor` and `ReLUClassifier`; not for use by itself."""
+    """Base of `ReLURegressor` and `ReLUClassifier`, with the arguments of both; not for use by
+    itself."""
 
-    hidden: int | tuple[int, ...]
-    solver: str
-    constraint: str | None
-    alpha: float | str
-    skip: bool
-    n_init: int | None
-    time_limit: float | Clock | None
-    random_state: Any
-    n_jobs: int | None
-    device: str
-    verbose: bool | int
-    options: dict[str, Any] | None
-    missing: str
-    early_stopping: bool
-    validation_fraction: float
-    n_iter_no_change: int
-    warm_start: bool
-    n_features_in_: int
-    network_: Network
-    solver_: str
-    stopped_: str
-    imputed_: Floats
+    hidden: int | tuple[int, ...] = 20
+    solver: str = "auto"
+    constraint: str | None = "tight"
+    alpha: float | str = "auto"
+    skip: bool = True
+    n_init: int | None = None
+    time_limit: float | Clock | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    device: str = "cpu"
+    verbose: bool | int = False
+    missing: str = "refuse"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    warm_start: bool = False
+    options: dict[str, Any] | None = None
+
+    n_features_in_: int = field(init=False)
+    network_: Network = field(init=False)
+    solver_: str = field(init=False)
+    stopped_: str = field(init=False)
+    imputed_: Floats = field(init=False)
 
     #: Solvers that may be asked for by name.
-    _solvers: tuple[str, ...] = ()
-
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Set the constructor's arguments, as scikit-learn wants them: by name and unchanged."""
-        names = self._get_param_names()
-        vars(self).update({name: arguments[name] for name in names})
+    _solvers: ClassVar[tuple[str, ...]] = ()
 
     def to_torch(self):
         """The fitted network as a plain ``torch.nn.Module`` in float64."""
@@ -225,7 +224,7 @@ class ReLUEstimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         names = columns if names is None else names[columns]
         table = x if len(columns) == x.shape[1] else x[:, columns]
-        return Scaling.of(table, weight, "X", names, robust=self.solver_ in _ROBUST)
+        return Scaling.of(table, weight, "X", names, robust=described(self.solver_).robust)
 
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
@@ -286,11 +285,6 @@ class ReLUEstimator(BaseEstimator):
             return merge_rows(x, y, weight)
         keep = weight > 0
         return (x, y, weight) if keep.all() else (x[keep], y[keep], weight[keep])
-
-
-#: Solvers whose inputs are scaled by their bulk where a few values are far away; not the papers'
-#: own runs, and not steps of a fixed size.
-_ROBUST = ("exact", "greedy", "deep", "logistic")
 
 
 def merge_rows(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:

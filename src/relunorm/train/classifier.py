@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,11 +23,13 @@ from relunorm.train.base import (
     used_columns,
 )
 from relunorm.train.scaling import Scaling
+from relunorm.train.solve.by_name import CLASSIFIERS, solver
 
 #: Multiplications of one evaluation of all rows above which mini-batches are used instead.
 FULL_BATCH = 3e8
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     """Classification with a small ReLU network, its outputs calibrated log-odds.
 
@@ -71,34 +74,9 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     array([ True, False])
     """
 
-    class_weight: dict[Any, float] | str | None
-    calibrate: bool
-    _solvers = ("logistic", "adam")
-
-    def __init__(
-        self,
-        *,
-        hidden: int | tuple[int, ...] = 20,
-        solver: str = "auto",
-        constraint: str | None = "tight",
-        alpha: float | str = "auto",
-        skip: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        calibrate: bool = True,
-        n_init: int | None = None,
-        time_limit: float | Clock | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        device: str = "cpu",
-        verbose: bool | int = False,
-        missing: str = "refuse",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        options: dict[str, Any] | None = None,
-    ):
-        self._keep(locals())
+    class_weight: dict[Any, float] | str | None = None
+    calibrate: bool = True
+    _solvers = tuple(CLASSIFIERS)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLUClassifier:
         """Fit the network.
@@ -156,8 +134,6 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     def _fit_rows(
         self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
-        from relunorm.train.solve.adam import solve_adam
-        from relunorm.train.solve.logistic import solve_logistic
 
         columns = used_columns(x, weight)
         widths = (max(1, len(columns)), *hidden, y.shape[1])
@@ -176,7 +152,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
             rest = {"progress": progress, "logistic": True}
             rows, scalings = (x, y, weight), (inputs, plain)
             task = self._task(rows, scalings, used, hidden, penalty, clock, **rest)
-            solve = solve_adam if self.solver_ == "adam" else solve_logistic
+            solve = solver(self.solver_)
             fit = solve(task, bool(self.calibrate))
         self._adopt(fit, inputs, plain, columns, x.shape[1])
         self.stretch_ = fit.facts["stretch"]

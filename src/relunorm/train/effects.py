@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import along
@@ -56,13 +57,7 @@ class FeatureEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            "feature": self.feature,
-            "name": self.name,
-            "knots": self.knots.tolist(),
-            "values": self.values.tolist(),
-            "rows": len(self.curves),
-        }
+        return {**entries(self, "feature name knots values"), "rows": len(self.curves)}
 
     def plot(
         self, ax: Any = None, output: int | None = None, labels: Sequence[str] | None = None

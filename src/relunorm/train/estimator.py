@@ -1,8 +1,16 @@
-"""`ReLURegressor`: the solvers behind scikit-learn's interface."""
+"""`ReLURegressor`: the solvers behind scikit-learn's interface.
+
+With ``restarts`` there are fits from several seeds, spread over joblib, and the best one is kept.
+The first runs here and chooses the penalty; the others take it over, so that all are measured
+by the same objective, mean squared error + penalty. Each fit runs on one thread from its own
+seed: the answer does not depend on the backend or the number of jobs.
+"""
 
 from __future__ import annotations
 
 import warnings
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +18,11 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from relunorm.clock import Clock
-from relunorm.errors import InvalidInputError
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
+from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.network import Network
+from relunorm.sweep.backends import placed
+from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
 from relunorm.train.base import (
     Floats,
     ReLUEstimator,
@@ -22,10 +32,13 @@ from relunorm.train.base import (
     whole_number,
 )
 from relunorm.train.conformal import conformal_rows
+from relunorm.train.problem.task import Fit, Task
 from relunorm.train.scaling import Scaling
-from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, suitable
+from relunorm.train.solve.automatic import objective
+from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, described, solver, suitable
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReLURegressor(RegressorMixin, ReLUEstimator):
     """Least-squares regression with a small ReLU network, trained in the reduced parameter space.
 
@@ -93,34 +106,9 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
     'exact'
     """
 
-    restarts: int
-    interval: str | None
+    restarts: int = 1
+    interval: str | None = None
     _solvers = tuple(SOLVERS)
-
-    def __init__(
-        self,
-        *,
-        hidden: int | tuple[int, ...] = 20,
-        solver: str = "auto",
-        constraint: str | None = "tight",
-        alpha: float | str = "auto",
-        skip: bool = True,
-        n_init: int | None = None,
-        restarts: int = 1,
-        time_limit: float | Clock | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        device: str = "cpu",
-        verbose: bool | int = False,
-        missing: str = "refuse",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        interval: str | None = None,
-        options: dict[str, Any] | None = None,
-    ):
-        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
         """Fit the network.
@@ -213,7 +201,6 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         penalty: float | None,
         clock: Clock,
     ) -> None:
-        from relunorm.train.solve.restarts import best_fit
 
         x, y, weight = rows
         used = columns if len(columns) else np.zeros(1, np.intp)
@@ -222,7 +209,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         name = self.solver_
         if self.solver == "auto" and penalty is None and self.solver_ in ("exact", "greedy"):
             name = UNDECIDED_BETWEEN.get(self.solver_, self.solver_)
-        alpha = 0.0 if penalty is None and name in _UNPENALIZED else penalty
+        alpha = 0.0 if penalty is None and not described(name).penalized else penalty
         affine = self.affine_alpha_ if self.warm_start and hasattr(self, "network_") else 0.0
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             task = self._task(
@@ -245,10 +232,6 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
                 "than their range; solver='greedy' has a penalty"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
-
-
-#: Solvers for which ``alpha='auto'`` means no penalty: a certificate, or the papers' own runs.
-_UNPENALIZED = ("exact", "slsqp", "bfgs", "lbfgs")
 
 
 def _delivered(
@@ -274,3 +257,60 @@ def _gap(loss: float, lower: float, rounding: float) -> float:
     if loss <= (1e-24 if lower > 0 else max(1e-24, rounding)):
         return 0.0
     return max(loss / lower - 1, 0.0) if lower > 0 else float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Restart:
+    """A task without its seed, ready to travel; called with the seed.
+
+    Its clock travels as time of day: those of other machines should agree.
+    """
+
+    name: str
+    task: Task
+
+    def __call__(self, seed: int) -> Fit:
+        """One fit."""
+        own = replace(self.task, seed=seed, clock=Clock(self.task.clock))
+        return solver(self.name)(own.with_fresh_watch())
+
+
+def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
+    """The best of several fits, and the objective of every one that was finished.
+
+    Args:
+        name: the solver.
+        task: its seed is that of the first fit; the others' are drawn from it.
+        restarts: how many fits.
+        n_jobs: fits at a time; None honours an ambient ``joblib.parallel_config``.
+    """
+    if restarts == 1:
+        only = solver(name)(task)
+        return only, [objective(only)]
+    with single_threaded():
+        first = solver(name)(task.with_fresh_watch())
+    fits = {0: first}
+    rest = Restart(name, replace(task, alpha=first.alpha, affine=first.affine, progress=None))
+    draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
+    seeds = [int(draw) >> 1 for draw in draws]
+
+    def go_on() -> bool:
+        return not task.spent and not any(fit.stopped == "interrupted" for fit in fits.values())
+
+    interrupted = False
+    try:
+        with placed(None, None, n_jobs), closing(spread(rest, seeds, go_on=go_on)) as found:
+            for index, fit in found:
+                if isinstance(fit, WorkerDiedError):
+                    raise RelunormError(f"restart {index + 1} of {restarts} failed: {fit}")
+                fits[index + 1] = fit
+                best = min(fits.values(), key=objective)
+                task.report("restarts", len(fits) / restarts, best.loss)
+    except KeyboardInterrupt:
+        interrupted = True
+    best = min((fits[k] for k in sorted(fits)), key=objective)
+    if interrupted or any(fit.stopped == "interrupted" for fit in fits.values()):
+        best = replace(best, stopped=INTERRUPTED)
+    elif len(fits) < restarts:
+        best = replace(best, stopped=TIME_LIMIT)
+    return best, [objective(fits[k]) for k in sorted(fits)]

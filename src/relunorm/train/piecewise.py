@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.regions.lines import along
 
@@ -72,10 +73,7 @@ class PiecewiseLinear:
         """JSON-safe."""
         return {
             "pieces": len(self.slopes),
-            "knots": self.knots.tolist(),
-            "values": self.values.tolist(),
-            "slopes": self.slopes.tolist(),
-            "mse": self.mse,
+            **entries(self, "knots values slopes mse"),
             "lower_bound_mse": self.lower_bound,
             "gap": None if self.gap is None or not np.isfinite(self.gap) else self.gap,
         }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.models.normalize import check_certifiable
-from relunorm.cli.output import DOMAIN, Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, Quiet, emit, examples, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
 
 
+@examples(
+    "relunorm compare model.onnx export.onnx --domain box:-1,1",
+    "relunorm compare old.onnx new.onnx --domain data:test.csv --tolerance 1e-3 --json",
+)
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The model to compare it with.")],

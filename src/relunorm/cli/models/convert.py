@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Example, Json, emit, markup, parse_example
+from relunorm.cli.output import Example, Json, emit, examples, markup, parse_example
 
 
+@examples(
+    "relunorm convert model.onnx model.npz",
+    "relunorm convert model.safetensors model.onnx --dtype float64",
+)
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="The model file to read.")],
     target: Annotated[

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm export model.onnx -o net.c --domain box:-1,1 --bits 16",
+    "relunorm export model.onnx -o net.c --domain data:train.csv --epsilon 0.01 --target avr",
+)
 def export(
     model: ModelFile,
     out: Annotated[

@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing
 
 
+@examples(
+    "relunorm fingerprint model.onnx --domain box:-1,1",
+    "relunorm fingerprint model.onnx --digits 6",
+)
 def fingerprint(
     model: ModelFile,
     domain: Annotated[str | None, DOMAIN] = None,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relunorm.cli.output import Example, Json, ModelFile, emit, markup, parse_example
+from relunorm.cli.output import Example, Json, ModelFile, emit, examples, markup, parse_example
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm info model.onnx",
+    "relunorm info model.pt2 --example 1,28,28 --json",
+)
 def info(
     model: ModelFile,
     example: Example = None,

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import write_bytes
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, check_model_out, emit, showing
+from relunorm.cli.output import (
+    DOMAIN,
+    Json,
+    ModelFile,
+    Quiet,
+    check_model_out,
+    emit,
+    examples,
+    showing,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -18,6 +27,10 @@ if TYPE_CHECKING:
     from relunorm.domain import Domain
 
 
+@examples(
+    "relunorm normalize model.onnx -o small.onnx --domain data:train.csv?target=y",
+    "relunorm normalize model.onnx --form canonical --domain box:-1,1 --certificate proof.json",
+)
 def normalize(
     model: ModelFile,
     out: Annotated[
@@ -78,7 +91,7 @@ def normalize(
     with showing("looking at units", json or quiet) as show:
         result = run(
             network,
-            form,  # type: ignore[arg-type]
+            form,
             place,
             eps=eps,
             architecture="keep" if keep else "any",
@@ -95,7 +108,7 @@ def normalize(
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
-        whole = run(network, form, place, remove=False)  # type: ignore[arg-type]
+        whole = run(network, form, place, remove=False)
         if whole.network == network:
             why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
             result = replace(whole, network=network, stability=result.stability, kept=why)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from relunorm.network import Network
 
 
+@examples(
+    "relunorm verify proof.json model.onnx small.onnx",
+    "relunorm verify proof.json model.onnx --json",
+)
 def verify(
     certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
     first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],
@@ -67,14 +71,15 @@ def verify(
 def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
-    from relunorm.lipschitz.search.proof import SCHEMA, SlopeProof
-    from relunorm.search.proof import SearchProof, read
+    from relunorm.lipschitz.search.proof import SlopeProof
+    from relunorm.search.document import read
+    from relunorm.search.proof import SearchProof
 
     if domain is not None:
         raise InvalidInputError("--domain goes with two models; the proof names its own domain")
     content = read(certificate)
     claims: dict[str, Any]
-    if isinstance(content, dict) and content.get("schema") == SCHEMA:
+    if isinstance(content, dict) and content.get("schema") == SlopeProof.SCHEMA:
         slopes = SlopeProof.from_dict(content)
         found, where = slopes.verify(network), slopes.domain
         shown = [{"goal": str(c.goal), "upper": c.upper} for c in slopes.claims]

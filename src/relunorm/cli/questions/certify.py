@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@examples(
+    "relunorm certify model.onnx --data test.csv --target y --eps 0.03",
+    "relunorm certify model.onnx --data test.csv --target y --norm 2 --rows 20",
+)
 def certify(
     model: ModelFile,
     data: Annotated[
@@ -65,7 +69,6 @@ def certify(
     import numpy as np
 
     from relunorm.cli.tables import parse_table
-    from relunorm.domain import Box
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
@@ -74,7 +77,7 @@ def certify(
     network = load(model)
     table = parse_table(data, target, network, labels=True, finite=False)
     place = None if valid is None else parse_domain(valid, network)
-    if place is not None and not isinstance(place, Box):
+    if place is not None and place.as_box is None:
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]

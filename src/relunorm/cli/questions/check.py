@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,10 @@ _MEANING = {
 }
 
 
+@examples(
+    "relunorm check model.onnx property.vnnlib",
+    "relunorm check model.onnx property.vnnlib --time-limit 300 --proof proof.json",
+)
 def check(
     model: ModelFile,
     prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing, write_proof
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, showing, write_proof
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from relunorm.lipschitz.result import LipschitzResult
 
 
+@examples(
+    "relunorm lipschitz model.onnx --domain data:train.csv",
+    "relunorm lipschitz model.onnx --domain box:0,1 --norm inf --time-limit 60",
+)
 def lipschitz(
     model: ModelFile,
     domain: Annotated[
@@ -57,6 +61,7 @@ def _render(console: Console, result: LipschitzResult) -> None:
     from rich.table import Table
 
     from relunorm.arithmetic.floats import at_least, at_most
+    from relunorm.lipschitz.norms import NORMS
 
     table = Table("method", "side", "bound", "seconds", "note")
     for bound in result.bounds:
@@ -64,7 +69,7 @@ def _render(console: Console, result: LipschitzResult) -> None:
         shown = outward(bound.value, 9) if bound.value == bound.value else "-"
         table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
     console.print(table)
-    name = "inf" if result.norm > 2 else f"{result.norm:g}"
+    name = NORMS[result.norm]
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"
     else:

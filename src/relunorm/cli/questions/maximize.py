@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing, write_proof
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing, write_proof
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from relunorm.extrema.result import Maximum
 
 
+@examples(
+    "relunorm maximize model.onnx --domain box:-1,1 --direction 1,-1",
+    "relunorm maximize model.onnx --domain box:-1,1 --direction 0 --proof proof.json",
+)
 def maximize(
     model: ModelFile,
     domain: Annotated[str, DOMAIN],

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, emit
+from relunorm.cli.output import Json, ModelFile, emit, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm region example:moons --at 0.1,0.2",
+    "relunorm region model.onnx --at x.npy --polytope --json",
+)
 def region(
     model: ModelFile,
     at: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,10 @@ PICTURES = (".png", ".svg", ".pdf")
 MESHES = (".obj", ".ply")
 
 
+@examples(
+    "relunorm regions example:moons --domain box:-2,3 -o regions.png",
+    "relunorm regions model.onnx --domain box:-1,1 --slice 0,3 -o plane.png",
+)
 def regions(
     model: ModelFile,
     domain: Annotated[
@@ -86,7 +90,7 @@ def regions(
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:
-        from relunorm.cli.slices import plane_of
+        from relunorm.cli.tables import plane_of
         from relunorm.domain import Box
         from relunorm.regions.planes import restrict
 

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, markup, showing, write_proof
+from relunorm.cli.output import (
+    DOMAIN,
+    Json,
+    ModelFile,
+    Quiet,
+    emit,
+    examples,
+    markup,
+    showing,
+    write_proof,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +25,10 @@ if TYPE_CHECKING:
 SHOWN = 60
 
 
+@examples(
+    "relunorm sensitivity model.onnx --domain data:train.csv?target=y",
+    "relunorm sensitivity model.onnx --domain box:-1,1 -o slopes.png",
+)
 def sensitivity(
     model: ModelFile,
     domain: Annotated[str, DOMAIN],

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, markup, printable, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, markup, printable, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm diagnose model.onnx --data train.csv --target y",
+    "relunorm diagnose model.onnx --data train.csv --domain data:train.csv --optimizer adam",
+)
 def diagnose(
     model: ModelFile,
     data: Annotated[

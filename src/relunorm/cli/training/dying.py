@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.examples import epilog
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import Json, Quiet, check_writable, emit, epilog, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +19,13 @@ dying = typer.Typer(
 )
 
 
-@dying.command(name="map", epilog=epilog("dying map"))
+@dying.command(
+    name="map",
+    epilog=epilog(
+        "relunorm dying map --gamma 1 --beta 0.9 -o map.png",
+        "relunorm dying map --gamma 0.1 --eta 0.05 --json",
+    ),
+)
 def map_(
     gamma: Annotated[float, typer.Option(help="Scale of the target.")] = 1.0,
     beta: Annotated[float, typer.Option(help="Momentum.")] = 0.0,
@@ -36,13 +41,11 @@ def map_(
 ) -> None:
     """Which starting parameters of one unit reach the optimum and which die (figures 3-5)."""
     from relunorm.dying.basins import basin
-    from relunorm.errors import UnsupportedFormatError
 
-    if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
+    check_writable(out)
     found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
     if out is not None:
-        from relunorm.dying.plots import plot_basin
+        from relunorm.dying.basins import plot_basin
 
         plot_basin(found).savefig(out, dpi=120)
     document = {**found.to_dict(), "file": str(out) if out is not None else None}
@@ -58,7 +61,12 @@ def map_(
     emit(document, json, render)
 
 
-@dying.command(epilog=epilog("dying sweep"))
+@dying.command(
+    epilog=epilog(
+        "relunorm dying sweep --updates 3000",
+        "relunorm dying sweep --data table.csv --target y --optimizer adam --gamma 0.1 --gamma 1",
+    )
+)
 def sweep(
     data: Annotated[
         list[str] | None,

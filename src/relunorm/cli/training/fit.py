@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, check_model_out, emit, markup
+from relunorm.cli.output import Json, Quiet, check_model_out, check_writable, emit, examples, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FLOAT32_SHARE = 1e-3
 
 
+@examples(
+    "relunorm fit table.csv --target y -o model.onnx",
+    "relunorm fit table.csv --target kind --classify --hidden 32",
+)
 def fit(
     data: Annotated[
         str, typer.Argument(help="A table: .csv (also .gz), .parquet, or .npz with x and y.")
@@ -94,8 +98,7 @@ def fit(
     from relunorm.cli.training.fit_table import Reading, read, split
 
     check_model_out(out)
-    if plot is not None:
-        _check_plot(Path(plot))
+    check_writable(plot)
     if missing not in ("refuse", "median"):
         raise InvalidInputError(f"--missing {missing}: use refuse or median")
     if pieces is not None and (classify or len(target or []) > 1):
@@ -142,13 +145,6 @@ def fit(
         document["output"] = out
         document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
-
-
-def _check_plot(path: Path) -> None:
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InvalidInputError(f"--plot {path}: a picture is .png, .svg or .pdf")
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
 def _check_pieces(table: Table, source: str) -> None:

@@ -8,12 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, markup, showing
+from relunorm.cli.output import (
+    Json,
+    ModelFile,
+    Quiet,
+    check_writable,
+    emit,
+    examples,
+    markup,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@examples(
+    "relunorm geometry model.onnx --data train.csv --target y",
+    "relunorm geometry model.onnx --data batch.npy -o depth.png",
+)
 def geometry(
     model: ModelFile,
     data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
@@ -34,11 +47,9 @@ def geometry(
     """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
     from relunorm.batchnorm.probes import geometry as probe
     from relunorm.cli.tables import parse_table
-    from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
 
-    if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
+    check_writable(out)
     network = load(model)
     table = parse_table(data, target, network, labels=True)
     with showing("measuring", json or quiet):

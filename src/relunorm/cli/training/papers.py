@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Json, emit, examples, markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from relunorm.papers.run import Outcome, Task
 
 
+@examples(
+    "relunorm papers all --quick -o results",
+    "relunorm papers dying -o results --full",
+)
 def papers(
     paper: Annotated[
         str,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup, printable
+from relunorm.cli.output import Json, Quiet, check_writable, emit, examples, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@examples(
+    "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite",
+    "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite --export runs.csv -j 4",
+)
 def sweep(
     target: Annotated[
         str, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function that returns a dict.")
@@ -60,12 +64,11 @@ def sweep(
 
     Exit code 1: a run failed. 3: the time limit left some undone.
     """
-    from relunorm.sweep.grid import grid as combinations
+    from relunorm.sweep.script import grid as combinations
     from relunorm.sweep.script import script_function
     from relunorm.sweep.sweep import sweep as run
 
-    if export is not None:
-        _check_export(export)
+    check_writable(export, "tables of runs", ".csv", ".parquet")
     runs = combinations(grid or [])
     function = script_function(target)
     if scheduler is not None and not quiet:
@@ -94,16 +97,6 @@ def sweep(
         raise typer.Exit(1)
     if not found.complete:
         raise typer.Exit(3)
-
-
-def _check_export(path: Path) -> None:
-    """A wrong ending or folder is an error before the sweep, not after it."""
-    from relunorm.errors import InvalidInputError, UnsupportedFormatError
-
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
-    if not path.resolve().parent.is_dir():
-        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
 from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
@@ -106,14 +106,9 @@ class LayerDiagnosis:
         """JSON-safe form."""
         cone = [float(v) if np.isfinite(v) else None for v in self.cone]
         return {
-            "layer": self.layer,
-            "name": self.name,
-            "activation": self.activation,
-            "counts": self.counts,
+            **entries(self, "layer name activation counts"),
             "status": self.status(),
-            "active_share": self.active_share.tolist(),
-            "score": self.score.tolist(),
-            "duplicate_of": self.duplicate_of.tolist(),
+            **entries(self, "active_share score duplicate_of"),
             "cone": cone,
             "positions": self.positions.tolist(),
             "dead_positions": self.dead_positions.tolist(),
@@ -160,14 +155,7 @@ class Diagnosis(Shown):
         """JSON-safe form."""
         return {
             "schema": "relunorm.dying.diagnosis/1",
-            "rows": self.rows,
-            "domain": self.domain,
-            "units": self.units,
-            "dead": self.dead,
-            "undecided": self.undecided,
-            "layers": [layer.to_dict() for layer in self.layers],
-            "target": None if self.target is None else self.target.to_dict(),
-            "advice": list(self.advice),
+            **entries(self, "rows domain units dead undecided layers target advice"),
         }
 
 
@@ -380,6 +368,6 @@ def _advice(
         lines.append("Give a domain to learn which of the dead units are dead for every input.")
     copies = sum(int(layer.duplicate.sum()) for layer in layers)
     if copies:
-        which = "1 unit repeats" if copies == 1 else f"{copies} units repeat"
-        lines.append(f"{which} another one and can be merged exactly.")
+        repeat = "units repeat" if copies > 1 else "unit repeats"
+        lines.append(f"{copies} {repeat} another one and can be merged exactly.")
     return tuple(lines) or ("Nothing to do: no unit is dead, dormant or a duplicate.",)

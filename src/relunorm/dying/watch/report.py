@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 
 Mask = NDArray[np.bool_]
 
@@ -74,21 +74,14 @@ class SiteReport:
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
         return {
-            "name": self.name,
-            "units": self.units,
-            "leaky": self.leaky,
-            "ran": self.ran,
-            "axis": self.axis,
-            "axis_known": self.axis_known,
+            **entries(self, "name units leaky ran axis axis_known"),
             "dead": np.flatnonzero(self.dead).tolist(),
             "born_dead": np.flatnonzero(self.born_dead).tolist(),
             "dormant": np.flatnonzero(self.dormant).tolist(),
             "linear": np.flatnonzero(self.linear).tolist(),
             "nan": np.flatnonzero(self.nan).tolist(),
             "infinite": np.flatnonzero(self.infinite).tolist(),
-            "died_at": self.died_at.tolist(),
-            "first_death": self.first_death.tolist(),
-            "active_share": self.active_share.tolist(),
+            **entries(self, "died_at first_death active_share"),
             "score": [None if math.isnan(v) else v for v in self.score.tolist()],
         }
 
@@ -160,15 +153,7 @@ class MonitorReport(Shown):
         """JSON-safe form."""
         return {
             "schema": "relunorm.dying.monitor/1",
-            "batches": self.batches,
-            "window": self.window,
-            "tau": self.tau,
-            "dead": self.dead,
-            "dormant": self.dormant,
-            "linear": self.linear,
-            "nan": self.nan,
-            "infinite": self.infinite,
-            "sites": [site.to_dict() for site in self.sites],
+            **entries(self, "batches window tau dead dormant linear nan infinite sites"),
         }
 
 

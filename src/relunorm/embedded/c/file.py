@@ -20,7 +20,12 @@ from relunorm.errors import InvalidInputError
 #: Table name -> (C type, numbers), in the order of the file.
 Tables = dict[str, tuple[str, NDArray[Any]]]
 
-TARGETS = ("c99", "avr", "arm")
+#: Target -> bytes of flash and RAM of its smallest common board (AVR: an ATmega328P), if any.
+TARGETS: dict[str, tuple[int | None, int | None]] = {
+    "c99": (None, None),
+    "avr": (32_256, 2_048),
+    "arm": (None, None),
+}
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}\Z")
 #: Words of C that `NAME` lets through.
 RESERVED = re.compile(

@@ -2,9 +2,11 @@
 
 The certificate names, for every unit of both networks, how it relates to the common basis (module
 `relation`), and holds what proves the bounds it uses; where the difference was bounded unit by unit
-(`relunorm.difference`), also the boxes it was cut into, or multipliers. `recompute` finds all
-else from the two networks: pre-activation bounds, forms, errors and the bound on f - g, all with
-outward rounding. It is what states the bound when a certificate is written, and what checks it
+(`relunorm.difference`), also the boxes it was cut into, or multipliers; where what the relations
+leave of f - g was bounded (`residual`), the tape of its search. Networks that are the same steps
+(`comparison.stepwise`) need none of that. `recompute` finds all else from the
+two networks: pre-activation bounds, forms, errors and the bound on f - g, all with outward
+rounding. It is what states the bound when a certificate is written, and what checks it
 (`verification`): one computation, so that what is written holds.
 """
 
@@ -21,22 +23,26 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.atomic import write_bytes
+from relunorm.clock import NO_LIMIT
 from relunorm.difference.difference import Ends, repeat
+from relunorm.domain import Box
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.relate import KINDS, Relation, Side, Walk
+from relunorm.forms.relation.residual import residual_bounds
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.proof import pack, unpacked
 
-SCHEMA = "relunorm.certificate/5"
+SCHEMA = "relunorm.certificate/6"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 
@@ -124,6 +130,8 @@ def certify(
     order: Sequence[int] = (0, 1),
     known: Sequence[list[Range] | None] = (None, None),
     difference: Ends | None = None,
+    residual: dict[str, Any] | None = None,
+    stepwise: bool = False,
 ) -> Certificate | None:
     """The certificate of a finished walk; None where no finite bound comes out.
 
@@ -133,15 +141,20 @@ def certify(
         order: which of the networks was walked first.
         known: per network what `proved_bounds` makes of its proofs, if at hand.
         difference: what bounding the difference unit by unit found, if that was done.
+        residual: bound what the walk leaves of f - g too; its ``search`` is what `Searched` wrote,
+            or None for linear bounds alone.
+        stepwise: the networks are the same steps (`comparison.stepwise`), and nothing is related.
     """
-    relations = [[_pack(r) for r in side.relations] for side in walk.sides]
+    relations = [[_pack(r) for r in side.relations] for side in walk.sides] or [[], []]
     cuts = None
     if difference is not None:
         cuts = {
             "cuts": pack(np.array(difference.cuts, dtype=np.float64).reshape(-1, 2)),
             "multipliers": [pack(p) for p in difference.multipliers],
         }
-    found = recompute(walk.reach, networks, proofs, order, relations, known, cuts)
+    found = recompute(
+        walk.reach, networks, proofs, order, relations, known, cuts, residual, stepwise
+    )
     bounds = [slackened(v) for v in found.bounds]
     exceptions = [{**e, "margin": slackened(e["margin"])} for e in found.exceptions]
     if not np.isfinite([*bounds, *(e["margin"] for e in exceptions)]).all():
@@ -157,6 +170,8 @@ def certify(
         "proofs": list(proofs),
         "relations": relations,
         "difference": cuts,
+        "residual": residual,
+        "stepwise": stepwise,
     }
     document["digest"] = seal(document)
     return Certificate(document)
@@ -197,11 +212,15 @@ def recompute(
     relations: Sequence[Sequence[dict[str, Any]]],
     known: Sequence[list[Range] | None] = (None, None),
     difference: dict[str, Any] | None = None,
+    residual: dict[str, Any] | None = None,
+    stepwise: bool = False,
 ) -> Recomputed:
     """Everything a certificate states, from its relations and proofs and the two networks.
 
     Uses no solver. Raises `InvalidInputError` where they do not fit the networks.
     """
+    if stepwise:
+        return _followed(reach, networks)
     walk = Walk(reach, away=True)
     for i, packed in zip(order, relations, strict=True):
         folded = networks[i].folded()
@@ -213,10 +232,22 @@ def recompute(
             )
         walk.run(walk.add(folded, ranges), _Recorded(packed))
     return Recomputed(
-        _bounds(walk, networks, difference),
+        _bounds(walk, networks, difference, residual),
         _exceptions(walk, order),
         _errors(walk, networks, order),
     )
+
+
+def _followed(reach: Reach, networks: Sequence[Network]) -> Recomputed:
+    """Everything, where the difference is followed step by step."""
+    first, second = networks
+    jumps = any(layer.activation.kind == "step" for n in networks for layer in n.layers)
+    if jumps or not same_steps(first, second):
+        raise InvalidInputError("the networks are not the same steps, as the certificate has it")
+    upper, _ = stepwise_difference(first, second, Box(reach.lo, reach.hi), 0.0, NO_LIMIT)
+    unknown = np.full(first.output_size, np.inf)
+    errors = {str(dtype): [unknown, unknown] for dtype in DTYPES}
+    return Recomputed(np.full(first.output_size, upper), [], errors)
 
 
 class _Recorded:
@@ -258,7 +289,12 @@ def _pack(relation: Relation) -> dict[str, Any]:
     }
 
 
-def _bounds(walk: Walk, networks: Sequence[Network], difference: dict[str, Any] | None) -> Vector:
+def _bounds(
+    walk: Walk,
+    networks: Sequence[Network],
+    difference: dict[str, Any] | None,
+    residual: dict[str, Any] | None,
+) -> Vector:
     """The difference of the outputs, and what multiplying linear stages out changed."""
     folding = sum(folding_error(network, walk.reach) for network in networks)
     most = walk.difference.largest
@@ -268,6 +304,8 @@ def _bounds(walk: Walk, networks: Sequence[Network], difference: dict[str, Any] 
         first, second = (network.folded() for network in networks)
         upper = repeat(first, second, walk.reach, cuts, used)
         most = np.minimum(most, upper.reshape(2, -1).max(axis=0))
+    if residual is not None:
+        most = np.minimum(most, residual_bounds(walk, residual["search"]))
     return outward.up(most + folding, 2)
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from relunorm.domain import KINDS, Domain
 from relunorm.errors import InvalidInputError
 
 Check = Callable[[Any, str], None]
@@ -137,20 +138,23 @@ _PROOF = kind(
     search=record(**_SIDE, limit=text, tape=_ARRAY),
     rational=record(**_SIDE, parts=whole),
 )
-_DOMAIN = kind(
-    box=record(kind=text, lo=_NUMBERS, hi=_NUMBERS),
-    ball=record(kind=text, center=_NUMBERS, radius=number),
-    polytope=record(kind=text, A=each(_NUMBERS), b=_NUMBERS, box_duals=each(_NUMBERS)),
-    **{
-        "norm-ball": record(
-            kind=text, center=_NUMBERS, radius=number, norm=whole, lo=_NUMBERS, hi=_NUMBERS
-        )
-    },
-)
+_BY_AXES = (number, _NUMBERS, each(_NUMBERS))
+
+
+def _domain(value: Any, path: str) -> None:
+    """A domain with the numbers of its kind."""
+
+    def fields(domain: type[Domain]) -> Check:
+        axes = {**domain.fields, **domain.proof_fields}
+        return record(kind=text, **{name: _BY_AXES[count] for name, count in axes.items()})
+
+    kind(**{name: fields(domain) for name, domain in KINDS.items()})(value, path)
+
+
 _ERRORS = record(first=maybe(number), second=maybe(number), difference=maybe(number))
 _CERTIFICATE = record(
     schema=text,
-    domain=_DOMAIN,
+    domain=_domain,
     networks=each(record(digest=text, units=whole), 2),
     bounds=_NUMBERS,
     exceptions=each(record(network=whole, layer=whole, unit=whole, margin=number)),
@@ -180,5 +184,19 @@ _CERTIFICATE = record(
         2,
     ),
     difference=maybe(record(cuts=_ARRAY, multipliers=each(_ARRAY))),
+    residual=maybe(
+        record(
+            search=maybe(
+                record(
+                    exponent=whole,
+                    limit=number,
+                    unit_steps=whole,
+                    counts=maybe(_WHOLES),
+                    tape=_ARRAY,
+                )
+            )
+        )
+    ),
+    stepwise=flag,
     digest=text,
 )

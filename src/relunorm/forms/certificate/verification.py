@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.certain import certain_outputs, enclosed
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.documents import holds, reach_from_dict
 from relunorm.domain.reach import Reach
@@ -53,12 +53,7 @@ class Verification(Shown):
         """JSON-safe; a bound that cannot be read is null."""
         return {
             "schema": "relunorm.verification/3",
-            "verdict": self.verdict,
-            "holds": self.holds,
-            "problems": list(self.problems),
-            "bound": self.bound if np.isfinite(self.bound) else None,
-            "threshold_margin": self.threshold_margin,
-            "domain": self.domain,
+            **entries(self, "verdict holds problems bound threshold_margin domain"),
         }
 
 
@@ -138,7 +133,8 @@ def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str
 def _replay(document: dict[str, Any], reach: Reach, networks: Sequence[Network]) -> list[str]:
     """Whether everything stated comes out again."""
     parts = (document[key] for key in ("proofs", "order", "relations"))
-    found = recompute(reach, networks, *parts, difference=document["difference"])
+    more = {key: document[key] for key in ("difference", "residual", "stepwise")}
+    found = recompute(reach, networks, *parts, **more)
     problems = _compare("bound", found.bounds, document["bounds"])
     if problems:
         return problems

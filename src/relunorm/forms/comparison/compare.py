@@ -29,7 +29,7 @@ from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.relate import Walk
-from relunorm.forms.relation.residual import linear_bounds, residual, search
+from relunorm.forms.relation.residual import Searched, linear_bounds, residual, search
 from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
@@ -240,10 +240,12 @@ class _Search:
         if self.jumps or self.seen.found or not same_steps(*self.given):
             return
         unit = UNITS.get(self.precision, 0.0)
-        box = self.domain.bounding_box
+        box = Box(self.reach.lo, self.reach.hi)
         upper, rounded = stepwise_difference(*self.given, box, unit, self.clock)
         if upper < self.upper:
             self.upper, self.method = upper, STEPWISE
+            nothing = Walk(self.reach), self.given, (None, None), [0, 1]
+            self.proof = partial(_certificate, *nothing, stepwise=True)
         if rounded > self.tolerance:
             self.tolerance = self.seen.tolerance = rounded
 
@@ -283,8 +285,8 @@ class _Search:
         """Compare steps in rational arithmetic: by their forms, or by all values they take."""
         if not self.jumps:
             return
-        if self.forms and isinstance(self.domain, Box):
-            apart = steps_apart(self.forms[0], self.forms[1], self.domain)
+        if self.forms and self.domain.as_box is not None:
+            apart = steps_apart(self.forms[0], self.forms[1], self.domain.as_box)
             if apart is not None and apart < self.upper:
                 self.upper, self.method = float_above(apart), "rational form"
             if self.upper <= self.tolerance:
@@ -413,8 +415,10 @@ class _Search:
         low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
+        self.rest = partial(_certificate, walk, self.given, self._proofs(), [0, 1], rest=True)
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
+            self.proof = self.rest
         return rest, error
 
     def _branch(self, rest: Network, error: Vector) -> None:
@@ -425,11 +429,12 @@ class _Search:
             return
         factor = self.factor if decided or self.tolerance == 0 else None
         tell = Teller(self._listener("branch and bound"), self.clock)
-        upper, point = search(rest, self.domain, below, factor, self.clock, tell, self.random_state)
+        found, point = search(rest, self.domain, below, factor, self.clock, tell, self.random_state)
         self.seen.offer(point)
-        upper = float(np.nextafter(upper + most, np.inf))
+        upper = float(np.nextafter(found.upper + most, np.inf))
         if upper < self.upper:
             self.upper, self.method = upper, "branch and bound on the residual"
+            self.proof = partial(self.rest, search=found)
 
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""
@@ -443,8 +448,11 @@ class _Search:
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1], clock=self.clock)
-        proofs = [None if found is None else found[1] for found in self.analysis]
-        self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
+        self._take(walk, method, partial(_certificate, walk, self.given, self._proofs(), [0, 1]))
+
+    def _proofs(self) -> list[Proofs | None]:
+        """What proves `_bounds`."""
+        return [None if found is None else found[1] for found in self.analysis]
 
     def _bound(self, walk: Walk) -> float:
         return float((walk.difference.largest + self.folding).max())
@@ -454,15 +462,27 @@ class _Search:
         bound = self._bound(walk)
         if bound < self.upper:
             self.upper, self.method = bound, method
-            if not self.jumps:
-                self.proof = proof
+        if not self.jumps and (self.proof is None or bound <= self.upper):
+            self.proof = proof
 
     def _rationally_equal(self) -> bool:
         cost = max(map(shallow_cost, self.given))
-        if cost > RATIONAL or not isinstance(self.domain, Box):
+        if cost > RATIONAL or self.domain.as_box is None:
             return False
         self.forms = [shallow_form(n, self.domain) for n in self.given]
         return self.forms[0].digest == self.forms[1].digest
+
+    def _proof(self) -> Callable[[], Certificate | None] | None:
+        """What makes the certificate once it is asked for."""
+        if self.proof is None and self.difference is None:
+            return None
+        return partial(self.proof or self._related, difference=self.difference)
+
+    def _related(self, difference: Ends | None) -> Certificate | None:
+        """The certificate of a difference that was bounded before any unit was related."""
+        bounds = [quick_bounds(network, self.reach) for network in (self.first, self.second)]
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
+        return _certificate(walk, self.given, (None, None), [0, 1], difference)
 
     def _answer(self, verdict: Verdict) -> Comparison:
         point = self.seen.point if verdict in ("different", "unknown") else None
@@ -478,7 +498,7 @@ class _Search:
             self.clock.elapsed(),
             self.apart,
             self.precision,
-            proof=self.proof and partial(self.proof, difference=self.difference),
+            proof=self._proof(),
             head=self.given[0].head,
         )
 
@@ -489,6 +509,14 @@ def _certificate(
     proofs: Sequence[Proofs | None],
     order: Sequence[int],
     difference: Ends | None = None,
+    rest: bool = False,
+    search: Searched | None = None,
+    stepwise: bool = False,
 ) -> Certificate | None:
     packed = [None if p is None else p.to_dict() for p in proofs]
-    return certify(walk, networks, packed, order, difference=difference)
+    left = {"search": None if search is None else search.to_dict()} if rest else None
+    if stepwise:
+        difference = None
+    return certify(
+        walk, networks, packed, order, difference=difference, residual=left, stepwise=stepwise
+    )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.arithmetic.floats import at_least, at_most
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.same_class import SameClass
 from relunorm.matrix import Vector
@@ -76,26 +76,13 @@ class Comparison(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; an infinite bound is null."""
-
-        def numbers(v: Vector | None) -> list[float] | None:
-            return None if v is None else [float(x) for x in v]
-
         return {
             "schema": "relunorm.comparison/1",
-            "verdict": self.verdict,
-            "lower": self.lower,
-            "upper": self.upper if np.isfinite(self.upper) else None,
-            "tolerance": self.tolerance,
-            "precision": self.precision,
-            "witness": numbers(self.witness),
-            "first": numbers(self.first),
-            "second": numbers(self.second),
-            "method": self.method,
-            "seconds": self.seconds,
-            "apart": self.apart if self.apart is None or np.isfinite(self.apart) else None,
-            "top1": None if self.top1 is None else self.top1.to_dict(),
-            "of": self.of,
-            "upper_after_head": _finite(self.upper_after_head),
+            **entries(
+                self,
+                "verdict lower upper tolerance precision witness first second method "
+                "seconds apart top1 of upper_after_head",
+            ),
         }
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.arithmetic.floats import float_below
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.forms.precision import DOUBLE
 from relunorm.forms.relation.relate import NEW, SCALED, Walk
@@ -158,7 +158,7 @@ def attack(
     points = spread(domain, samples, rng)
     gaps = difference(first, second, points)
     size = np.abs(gaps).max(axis=1)
-    if isinstance(domain, Polytope):  # every step costs a linear programme
+    if domain.rows:  # every step costs a linear programme
         starts = min(starts, 4)
     best = np.argsort(-size)[:starts]
     points, gaps, size = points[best], gaps[best], size[best]
@@ -182,10 +182,10 @@ def attack(
         points = np.where(better[:, None], trials[step, rows], points)
         gaps = np.where(better[:, None], found[step, rows], gaps)
         size = np.abs(gaps).max(axis=1)
-    if isinstance(domain, Box) and flips:
+    if domain.as_box is not None and flips:
         more = spread(domain, samples, rng)
         points = np.concatenate([points[np.argsort(-size)[:flips]], more])
-        points, size = _flipped(first, second, domain, points, flips, clock)
+        points, size = _flipped(first, second, domain.as_box, points, flips, clock)
     winner = int(size.argmax())
     return points[winner], float(size[winner])
 
@@ -223,14 +223,15 @@ def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
     are added; for planes with simple coefficients many of them lie inside exactly.
     """
     points = domain.sample(count, rng)
-    if isinstance(domain, Polytope):
+    if domain.rows:
         points = np.concatenate([points, domain.center[None]])
         grid = 2.0 ** (np.ceil(np.log2(np.maximum(np.abs(points).max(), 1e-300))) - 10)
         return np.concatenate([points, np.round(points / grid) * grid])
-    if isinstance(domain, Box):
+    box = domain.as_box
+    if box is not None:
         half = count // 2
-        corner = rng.random((half, domain.dimension)) < 0.5
-        points[:half] = np.where(corner, domain.lo, domain.hi)
+        corner = rng.random((half, box.dimension)) < 0.5
+        points[:half] = np.where(corner, box.lo, box.hi)
     return np.concatenate([points, np.atleast_2d(domain.center)])
 
 
@@ -263,11 +264,10 @@ def pullback(network: Network, points: Points, weights: Points) -> Points:
 
 def uphill(domain: Domain, points: Points, slope: Points) -> Points:
     """Steps of every length uphill, all inside the domain: those of the first length first."""
-    if isinstance(domain, Box):
-        stride = np.sign(slope) * 2 * domain.halfwidth
-        return np.concatenate(
-            [np.clip(points + step * stride, domain.lo, domain.hi) for step in STEPS]
-        )
+    box = domain.as_box
+    if box is not None:
+        stride = np.sign(slope) * 2 * box.halfwidth
+        return np.concatenate([box.project(points + step * stride) for step in STEPS])
     far = domain.maximizer(slope)
     # a hair inside: the end of the segment may lie outside by a rounding error
     return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])

@@ -19,8 +19,8 @@ from math import inf
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.domain import Ball, Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidNetworkError
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidNetworkError
 from relunorm.network import RELU, Activation, Affine, Layer, Network
 
 Row = tuple[Fraction, ...]
@@ -150,8 +150,9 @@ class _Builder:
         self.network = network
         self.size = network.input_size
         self.outputs = network.output_size
-        pinned = isinstance(domain, Box) and domain.lo == domain.hi
-        self.pinned = pinned if isinstance(pinned, np.ndarray) else np.zeros(self.size, dtype=bool)
+        box = None if domain is None else domain.as_box
+        fixed = [] if box is None else np.flatnonzero(box.lo == box.hi)
+        self.pinned = {int(i): Fraction(float(box.lo[i])) for i in fixed if box is not None}
         self.linear = [[Fraction(0)] * self.size for _ in range(self.outputs)]
         self.units, self.outs = _multiplied_out(network)
         self.constant = [row.pop(BIAS, Fraction(0)) for row in self.outs]
@@ -179,10 +180,9 @@ class _Builder:
 
     def _pin(self, row: list[Fraction], bias: Fraction) -> tuple[list[Fraction], Fraction]:
         """The row without coordinates that the domain holds fixed."""
-        if self.pinned.any() and isinstance(self.domain, Box):
-            for i in np.flatnonzero(self.pinned):
-                bias += row[i] * Fraction(float(self.domain.lo[i]))
-                row[i] = Fraction(0)
+        for i, value in self.pinned.items():
+            bias += row[i] * value
+            row[i] = Fraction(0)
         return row, bias
 
     def _affine(self, out: int, weight: Fraction, row: list[Fraction], bias: Fraction) -> None:
@@ -258,39 +258,13 @@ class _Builder:
             if not constant:
                 low_sign, high_sign = -1, 1
         else:
-            low_sign, high_sign = _end_signs(row, bias, self.domain)
+            low_sign, high_sign = self.domain.end_signs(dict(enumerate(row)), bias)
         if not strict:
             return low_sign >= 0, high_sign <= 0 and low_sign < 0
         at_zero = self.activation.at_zero
         active = low_sign > 0 or (low_sign == 0 and at_zero == 1)
         dead = high_sign < 0 or (high_sign == 0 and at_zero == 0)
         return active, dead and not active
-
-
-def _end_signs(row: list[Fraction], bias: Fraction, domain: Domain) -> tuple[int, int]:
-    """The signs of the minimum and of the maximum of row.x + bias over a box or a ball."""
-    if isinstance(domain, Box):
-        low = high = bias
-        for w, lo, hi in zip(row, domain.lo, domain.hi, strict=True):
-            if w:
-                a, b = w * Fraction(float(lo)), w * Fraction(float(hi))
-                low, high = low + min(a, b), high + max(a, b)
-        return (low > 0) - (low < 0), (high > 0) - (high < 0)
-    if isinstance(domain, Ball):
-        middle = bias + sum(
-            (w * Fraction(float(m)) for w, m in zip(row, domain.middle, strict=True) if w),
-            Fraction(0),
-        )
-        swing = Fraction(domain.reach) ** 2 * sum((w * w for w in row), Fraction(0))
-        gap = middle * middle - swing  # middle -+ sqrt(swing), without the root
-        sign = (middle > 0) - (middle < 0)
-        if gap > 0:
-            return sign, sign
-        return (-1, 1) if gap < 0 else (min(sign, 0), max(sign, 0))
-    raise InvalidDomainError(
-        f"rational arithmetic needs a box, a ball or no domain; {domain!r} has a support function "
-        "that is a linear programme"
-    )
 
 
 def _multiplied_out(network: Network) -> tuple[list[Linear], list[Linear]]:

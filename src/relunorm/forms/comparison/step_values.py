@@ -10,12 +10,10 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-import numpy as np
-
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Box, Domain
+from relunorm.domain import Domain
 from relunorm.network import Network
 
 #: Rational products that are computed, at most; about a microsecond each.
@@ -37,11 +35,10 @@ def largest_difference(
     (Fraction(1, 4), -1.0)
     """
     cuts = [_thresholds(network) for network in (first, second)]
-    if cuts[0] is None or cuts[1] is None or not isinstance(domain, Box):
+    box = domain.as_box
+    if cuts[0] is None or cuts[1] is None or box is None:
         return None
-    if not np.isfinite([domain.lo[0], domain.hi[0]]).all():
-        return None
-    lo, hi = Fraction(float(domain.lo[0])), Fraction(float(domain.hi[0]))
+    lo, hi = Fraction(float(box.lo[0])), Fraction(float(box.hi[0]))
     ends = sorted({lo, hi} | {cut for cut in cuts[0] | cuts[1] if lo < cut < hi})
     if (first.parameters + second.parameters) * (2 * len(ends) - 1) > PRODUCTS:
         return None

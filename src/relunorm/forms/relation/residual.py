@@ -8,17 +8,26 @@ directions at once by branch and bound.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
+from relunorm.domain.reach import Reach
+from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.forms import outward
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.stability.proof import Proofs
+from relunorm.search.proof import MARGIN
+from relunorm.search.tape import Ended, Tape
+from relunorm.stability.proof import Proofs, pack, unpacked
 from relunorm.stability.replay import replay
 
 
@@ -68,6 +77,56 @@ def linear_bounds(network: Network, walk: Walk, clock: Clock = NO_LIMIT) -> tupl
     return found.output_lower, found.output_upper
 
 
+def residual_bounds(walk: Walk, search: dict[str, Any] | None) -> Vector:
+    """Bounds on |f - g|, output by output, from linear bounds and what a search wrote down.
+
+    Raises:
+        InvalidInputError: nothing is left to search, or the search does not go through.
+    """
+    try:
+        rest, error = residual(walk)
+    except InvalidNetworkError as wrong:
+        raise InvalidInputError(f"there is no residual to bound: {wrong}") from None
+    low, high = linear_bounds(rest, walk)
+    most = np.maximum(high, -low)
+    if search is not None:
+        most = np.minimum(most, replayed(rest, walk.reach, search))
+    return outward.up(most + error, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What a search shows of a network's outputs: none is larger in size than ``upper``.
+
+    Args:
+        exponent: the search is in units of 2 to this power, so that its tolerance is relative and
+            its goals are exact.
+        limit: the bound in these units.
+        unit_steps, counts, tape: see `SearchProof`.
+    """
+
+    exponent: int
+    limit: float
+    unit_steps: int
+    counts: tuple[int, ...] | None
+    tape: Tape | Ended
+
+    @property
+    def upper(self) -> float:
+        """The bound."""
+        return math.ldexp(self.limit, self.exponent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "exponent": self.exponent,
+            "limit": self.limit,
+            "unit_steps": self.unit_steps,
+            "counts": None if self.counts is None else list(self.counts),
+            "tape": pack(np.concatenate([np.zeros(0), *self.tape])),
+        }
+
+
 def search(
     network: Network,
     domain: Domain,
@@ -76,23 +135,58 @@ def search(
     clock: Clock,
     tell: Teller,
     random_state: int,
-) -> tuple[float, Vector]:
+) -> tuple[Searched, Vector]:
     """A bound on the largest output in size by branch and bound, and the best input it found.
 
-    One search over all outputs and both signs, in units of ``below``. It ends when the bound is at
-    most ``factor`` times what was found; with None, when every part of the domain is bounded by
-    ``below`` or an input exceeds it.
+    One search over all outputs and both signs. It ends when the bound is at most ``factor`` times
+    what was found; with None, when every part of the domain is bounded by ``below`` or an input
+    exceeds it.
     """
     from relunorm.search.engine import Search
 
-    outputs = network.output_size
-    rows = np.concatenate([np.eye(outputs), -np.eye(outputs)]) / below
-    groups = [(row[None], np.zeros(1)) for row in rows]
-    if factor is None:
-        found = Search(network, domain, groups, target=1.0, below=1.0, random_state=random_state)
-    else:  # closed at 1 + tolerance / 2 times the value found
-        tolerance = 2 * (factor - 1) + 1e-9
-        found = Search(network, domain, groups, tolerance=tolerance, random_state=random_state)
+    exponent = min(max(math.frexp(below)[1] - 1, -900), 900)
+    top = math.ldexp(below, -exponent)
+    found = Search(
+        network,
+        domain,
+        _groups(network.output_size, exponent),
+        target=top if factor is None else None,
+        below=top,
+        # closed at 1 + tolerance / 2 times the value found
+        tolerance=2 * ((factor or 1.0) - 1) + 1e-9,
+        random_state=random_state,
+        proof=Tape(),
+    )
     found.run(clock, tell)
-    # a row divided by ``below`` is off by a rounding of every weight
-    return float(np.nextafter(found.upper * below * (1 + 2.0**-50), np.inf)), found.point
+    # the network is made of products that other machines add in another order
+    limit = found.upper + MARGIN * max(1.0, abs(found.upper))
+    counts = None if found.folded is None else found.folded.counts
+    return Searched(exponent, limit, found.unit_steps, counts, found.record()), found.point
+
+
+def replayed(network: Network, reach: Reach, document: dict[str, Any]) -> float:
+    """The bound that a search wrote down, computed again without a search.
+
+    Raises:
+        InvalidInputError: it does not go through.
+    """
+    from relunorm.search.proof import SearchProof, decoded_counts, decoded_steps
+
+    tape = Tape()
+    tape.write(unpacked(document["tape"]))
+    exponent, limit = document["exponent"], float(document["limit"])
+    groups = _groups(network.output_size, exponent)
+    steps, counts = decoded_steps(document["unit_steps"]), decoded_counts(document["counts"])
+    proof = SearchProof(network.digest, reach, tuple(groups), limit, False, steps, tape, counts)
+    found = proof.verify(network)
+    if not found.holds:
+        raise InvalidInputError(f"the search on the residual does not go through: {found.reason}")
+    return math.ldexp(limit, exponent)
+
+
+def _groups(outputs: int, exponent: int) -> list[tuple[NDArray[np.float64], Vector]]:
+    """Every output and its negative, in units of 2 to a power."""
+    if abs(exponent) > 1000:
+        raise InvalidInputError(f"the search on the residual is in units of 2^{exponent}")
+    rows = np.ldexp(np.concatenate([np.eye(outputs), -np.eye(outputs)]), -exponent)
+    return [(row[None], np.zeros(1)) for row in rows]

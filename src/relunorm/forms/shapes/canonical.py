@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Box, Domain
+from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
+from relunorm.forms import accurate
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.linear_units import nothing_known
 from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straight
 from relunorm.forms.removal.sweeps import remove
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
-from relunorm.forms.shapes import accurate
 from relunorm.forms.shapes.unit import snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
@@ -119,13 +119,14 @@ def _keep(rewriter: Rewriter, affine: Affine, k: int) -> None:
 
 def pin_inputs(network: Network, domain: Domain | None) -> Network:
     """Fold coordinates that a box holds fixed into the biases, so that they carry no weight."""
-    if not isinstance(domain, Box) or (domain.lo < domain.hi).all():
+    box = None if domain is None else domain.as_box
+    if box is None or (box.lo < box.hi).all():
         return network
-    free = domain.lo < domain.hi
+    free = box.lo < box.hi
     rewriter = Rewriter(network, accurate.product)
     d = network.input_size
     rewriter.expressed[0] = Affine(
-        {0: one_hot(np.arange(d), free.astype(float), d)}, np.where(free, 0.0, domain.lo)
+        {0: one_hot(np.arange(d), free.astype(float), d)}, np.where(free, 0.0, box.lo)
     )
     for k, layer in enumerate(network.layers):
         _keep(rewriter, rewriter.incoming(layer.affine), k)

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from relunorm.errors import (
     InvalidNetworkError,
@@ -33,7 +31,7 @@ from relunorm.io.onnx.head import (
     columns_in_metadata,
     labels_in_metadata,
 )
-from relunorm.io.onnx.site import MACHINE_LEARNING, OPERATIONS, Node, check_count
+from relunorm.io.onnx.site import MACHINE_LEARNING, OPERATIONS, Node, check_count, reference
 from relunorm.network import Network
 from relunorm.network.head import Head
 
@@ -381,26 +379,4 @@ def evaluate(node: Node) -> NDArray[np.generic]:
     """The value of a constant node."""
     given = [value for value in node.inputs if value is not None]
     check_count(np.broadcast_shapes(*(v.shape for v in given)) if node.kind in _ENTRYWISE else ())
-    names = [f"x{k}" if value is not None else "" for k, value in enumerate(node.inputs)]
-    single = helper.make_node(node.kind, names, ["y"])
-    single.attribute.extend(node.proto.attribute)
-    graph = helper.make_graph(
-        [single],
-        "constant",
-        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names],
-        [helper.make_value_info("y", helper.make_tensor_type_proto(1, None))],
-    )
-    # the reference knows these two from opset 19 on, where they mean the same
-    opset = (
-        max(node.opset, 19) if node.kind in ("DequantizeLinear", "QuantizeLinear") else node.opset
-    )
-    imports = [helper.make_opsetid("", opset)]
-    feed = {n: v for n, v in zip(names, node.inputs, strict=True) if n}
-    try:
-        with np.errstate(all="ignore"):
-            runner = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
-            result: Any = runner.run(None, feed)
-    except Exception as error:
-        # The reference implementation raises whatever numpy or its own checks do.
-        raise ModelFileError(f"{node.place}: {error}") from error
-    return np.asarray(result[0])
+    return reference(node, node.inputs)[0]

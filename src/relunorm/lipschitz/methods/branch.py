@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box, Domain
+from relunorm.domain import Domain
 from relunorm.lipschitz.methods.points import at_point
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
@@ -65,11 +65,11 @@ def branch_and_bound(
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     compile_kernels(tell)
-    network, where = setting.local.network, setting.local.domain
+    network, where = setting.local.network, setting.domain
     best = [start if start is not None else (0.0, np.zeros(network.input_size))]
 
     def check(x: Vector) -> float:
-        x = np.clip(x, where.lo, where.hi) if isinstance(where, Box) else x
+        x = where.project(x) if where is not None and where.as_box is not None else x
         if not listed and (where is None or where.contains(x)[0]):
             value = at_point(network, x, norm, where)
             if value > best[-1][0]:

@@ -7,8 +7,8 @@ import numpy as np
 from relunorm.clock import Clock
 from relunorm.lipschitz.methods.branch import Found, branch_and_bound
 from relunorm.lipschitz.methods.points import at_point
-from relunorm.lipschitz.norms import operator_norms, round_up
-from relunorm.lipschitz.search.setting import Setting, matrix_size
+from relunorm.lipschitz.norms import matrix_size, operator_norms, round_up
+from relunorm.lipschitz.search.setting import Setting
 
 METHOD = "enumeration"
 
@@ -26,7 +26,7 @@ def enumeration(
     from relunorm.regions.enumerate import regions
 
     clock = Clock(time_limit)
-    network, domain = setting.local.network, setting.local.domain
+    network, domain = setting.local.network, setting.domain
     nothing = Found(0.0, np.zeros(network.input_size), np.inf, False)
     if clock.expired():  # the bounds before have used it up
         return nothing

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
-from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
+from relunorm.lipschitz.norms import ROUNDOFF, of_errors, operator_norms
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -119,10 +119,8 @@ def at_point(network: Network, point: Vector, norm: float, domain: Domain | None
         return 0.0
     # Cancellation: the Jacobian is off by the rounding of its path sums, not of itself.
     bulk = slope_sums(network, point)
-    size = (
-        float(np.linalg.norm(bulk)) if norm == 2.0 else float(operator_norms(bulk[None], norm)[0])
-    )
-    value = value * (1 - 8 * sum(bulk.shape) * ROUNDOFF) - rounding_of(network) * size
+    lost = rounding_of(network) * of_errors(bulk, norm)
+    value = value * (1 - 8 * sum(bulk.shape) * ROUNDOFF) - lost
     return max(value, 0.0)
 
 
@@ -234,7 +232,7 @@ def clipped(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.fl
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points
-    if isinstance(domain, Box | Ball):
+    if domain.as_box is not None or domain.as_ball is not None:
         return domain.project(points)
     for _ in range(6):
         outside = ~domain.contains(points)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.display.shown import entries
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.border import Model, accepts
@@ -64,20 +65,11 @@ class Theorem6:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; bounds above float64 become None."""
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         return {
             "schema": "relunorm.theorem6/1",
-            "supports": list(self.supports),
-            "count": finite(self.count),
-            "paths": finite(self.paths),
-            "spectral": finite(self.spectral),
-            "weight": self.weight,
-            "width": self.width,
-            "gradients": [finite(value) for value in self.gradients],
-            "printed_gradients": [finite(value) for value in self.printed_gradients],
+            **entries(
+                self, "supports count paths spectral weight width gradients printed_gradients"
+            ),
         }
 
 

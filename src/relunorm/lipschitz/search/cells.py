@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 #: A sign that is not decided.
 OPEN = -1
 
+#: Corners of a cell that are kept.
+MOST_CORNERS = 64
+
 EPS = 2.0**-52
 TINY = 2.0**-960
 
@@ -61,6 +64,8 @@ class Nodes(NamedTuple):
     memory: Array  # (7, units)
     jacobian: Array  # (2, outputs, d)
     goal: Array  # (3, d): a form to bound, a point, a remainder
+    corners: Array  # (depth, some, d): points between the walls (`corners`)
+    found: NDArray[np.int64]  # (depth,): how many
     picks: NDArray[np.int64]  # walls with multipliers
     weights: Array
     work: Workspace
@@ -75,6 +80,7 @@ class Place(NamedTuple):
     margin: float
     goal: Array
     rates: Array
+    columns: Array  # the weights of the network, every matrix column by column
 
 
 def new_nodes(window: Window) -> Nodes:
@@ -97,6 +103,8 @@ def new_nodes(window: Window) -> Nodes:
         np.zeros((7, units)),
         np.zeros((2, outputs, d)),
         np.zeros((3, d)),
+        np.zeros((depth, MOST_CORNERS, d)),
+        np.zeros(depth, np.int64),
         np.zeros(d + 1, np.int64),
         np.zeros(d + 1),
         workspace(d),
@@ -318,7 +326,7 @@ def steepness(net, bits, nodes, place):  # type: ignore[no-untyped-def]
                 slopes[0, i], slopes[1, i] = least, most
     if goal[OUTPUT] >= 0.0:
         output, axis = np.int64(goal[OUTPUT]), np.int64(goal[AXIS])
-        return steepest(net, slopes, output, axis, goal[SIGN], nodes.memory)
+        return steepest(net, place.columns, slopes, output, axis, goal[SIGN], nodes.memory)
     exact = nodes.whole[EXACT]
     return steepest_norm(
         net, slopes, nodes.forms[0], exact, place.rates, goal[NORM], nodes.memory, nodes.jacobian

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Polytope
 from relunorm.extrema.localize import Local
-from relunorm.lipschitz.search.windows import Window
+from relunorm.lipschitz.search.windows import HalfSpaces, Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine
 
@@ -48,10 +47,11 @@ class Contacts:
 
     Args:
         local: what the searches look at, and what it stands for.
+        half_spaces: (A, b), what else bounds the domain.
     """
 
-    def __init__(self, local: Local):
-        self.local = local
+    def __init__(self, local: Local, half_spaces: HalfSpaces | None = None):
+        self.local, self._half_spaces = local, half_spaces
         self._known: dict[tuple[object, ...], bool] = {}
         self._forms = _Forms(local)
 
@@ -110,10 +110,7 @@ class Contacts:
         for row, literal in walls:
             if row < 0:
                 i, upper = (-row - 1) // 2, row % 2 == 1
-                end = self._end(i, upper, window)
-                if end is None:
-                    return False
-                box[i] = (-1 if upper else 1, end)
+                box[i] = (-1 if upper else 1, self._end(i, upper, window))
             elif literal < 0:
                 wall = self._of_domain(row)
                 if wall is None:
@@ -126,34 +123,25 @@ class Contacts:
         flat = set(np.flatnonzero(window[0] == window[1]).tolist())
         return _never_positive(*goal, rest, box, flat)
 
-    def _end(
-        self, i: int, upper: bool, window: tuple[Vector, Vector, float | None]
-    ) -> Fraction | None:
-        """Where the domain ends in coordinate i, or nothing where that is not a side of it."""
+    def _end(self, i: int, upper: bool, window: tuple[Vector, Vector, float | None]) -> Fraction:
+        """Where the domain, or a box that holds it, ends in coordinate i."""
         lo, hi, reach = window
         domain = self.local.domain
         if reach is not None or domain is None:
             return Fraction(float((hi if upper else lo)[i]))
-        if not isinstance(domain, Polytope):  # a box, or one that holds the domain exactly
-            box = domain.bounding_box
-            return Fraction(float((box.hi if upper else box.lo)[i]))
-        alone = (domain.A != 0).sum(axis=1) == 1
-        facing = domain.A[:, i] > 0 if upper else domain.A[:, i] < 0
-        ends = [
-            Fraction(float(domain.b[k])) / Fraction(float(domain.A[k, i]))
-            for k in np.flatnonzero(alone & facing)
-        ]
-        return (min(ends) if upper else max(ends)) if ends else None
+        box = domain.bounding_box
+        return Fraction(float((box.hi if upper else box.lo)[i]))
 
     def _of_domain(self, row: int) -> _Wall | None:
         """The row-th half-space of a polytope, of those that are not zero."""
         domain = self.local.domain
-        if not isinstance(domain, Polytope):
+        if domain is None or self._half_spaces is None:
             return None
+        A, b = self._half_spaces
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
-        k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])))
+        k = np.flatnonzero(np.linalg.norm(A * half, axis=1))[row]
+        return _Wall([-Fraction(a) for a in A[k].tolist()], Fraction(float(b[k])))
 
 
 class _Forms:

@@ -8,21 +8,19 @@ cell only touches are excluded in rational arithmetic.
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relunorm.atomic import atomic_path
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
-from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.magnitude import to_size, up
+from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.cells import (
     COUNT,
     WALLS,
@@ -49,13 +47,10 @@ from relunorm.lipschitz.search.signs import (
 from relunorm.lipschitz.search.slopes import is_empty, new_place
 from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
-from relunorm.search.proof import decoded, read
+from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.replay import Replayed
 from relunorm.search.tape import Tape
 
-SCHEMA = "relunorm.slopes/1"
-
-KEYS = {"schema", "network", "domain", "claims"}
 CLAIM_KEYS = {"goal", "upper", "tapes"}
 
 # What `_replay` says: the piece is read, a side is touched, or why it fails.
@@ -91,25 +86,23 @@ class Claim:
 
 
 @dataclass(frozen=True, eq=False)
-class SlopeProof:
+class SlopeProof(Document):
     """That slopes of a network are nowhere on a domain above what is claimed.
 
     Args:
         digest: of the network.
-        domain: a box or a ball; None for the whole space.
+        domain: a box, a ball or a polytope; None for the whole space.
         claims: what is proved.
+        box_duals: multipliers that prove the box around a polytope.
     """
+
+    SCHEMA: ClassVar[str] = "relunorm.slopes/2"
+    KEYS: ClassVar[frozenset[str]] = frozenset(("network", "domain", "claims"))
 
     digest: str
     domain: Domain | None
     claims: tuple[Claim, ...]
-
-    @classmethod
-    def of(cls, network: Network, domain: Domain | None, claims: list[Claim]) -> SlopeProof | None:
-        """A proof; none for a polytope, whose box rests on a solver."""
-        if isinstance(domain, Polytope):
-            return None
-        return cls(network.digest, domain, tuple(claims))
+    box_duals: NDArray[np.float64] | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tapes alone."""
@@ -132,7 +125,7 @@ class SlopeProof:
     def _norm(self, network: Network, norm: float, tapes: tuple[Tape, ...]) -> tuple[float, int]:
         """The bound on a norm that tapes prove, and how many nodes they close."""
         small, exponent = to_size(network)
-        parts = Setting.of(small, self.domain).parts(self.domain)
+        parts = Setting.of(small, self.domain, box_duals=self.box_duals).parts(self.domain)
         windows = [(part, window) for part in parts for window in part.windows]
         if len(windows) != len(tapes):
             raise _Refused("there is not one tape for every window")
@@ -164,60 +157,46 @@ class SlopeProof:
     def _setting(self, network: Network) -> Setting:
         """Of all claims about entries."""
         if "setting" not in self.__dict__:
-            self.__dict__["setting"] = Setting.of(network, self.domain)
+            duals = self.box_duals
+            self.__dict__["setting"] = Setting.of(network, self.domain, box_duals=duals)
         return self.__dict__["setting"]
 
-    def save(self, path: str | Path) -> None:
-        """Write the document."""
-        with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps(self.to_dict()) + "\n")
+    def write(self, file: TextIO) -> None:
+        """See `Document`."""
+        file.write(json.dumps(self.to_dict()) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        domain = None if self.domain is None else domain_to_dict(reach_of(self.domain))
+        where = None if self.domain is None else reach_of(self.domain, self.box_duals)
+        domain = None if where is None else domain_to_dict(where)
         claims = [
             {
                 "goal": list(claim.goal) if isinstance(claim.goal, tuple) else str(claim.goal),
                 "upper": claim.upper,
-                "tapes": [
-                    [base64.b64encode(piece).decode("ascii") for piece in tape.pieces()]
-                    for tape in claim.tapes
-                ],
+                "tapes": [list(encoded(tape)) for tape in claim.tapes],
             }
             for claim in self.claims
         ]
-        return {"schema": SCHEMA, "network": self.digest, "domain": domain, "claims": claims}
+        return {"schema": self.SCHEMA, "network": self.digest, "domain": domain, "claims": claims}
 
     @classmethod
-    def load(cls, path: str | Path) -> SlopeProof:
-        """Read a document."""
-        return cls.from_dict(read(path))
-
-    @classmethod
-    def from_dict(cls, document: Any) -> SlopeProof:
-        """The proof of a document; anything unexpected in it is refused."""
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise InvalidInputError(f"not a proof: the schema is not {SCHEMA}")
-        try:
-            if set(document) != KEYS or any(set(c) != CLAIM_KEYS for c in document["claims"]):
-                raise ValueError("keys too many or too few")
-            where = document["domain"]
-            domain = None if where is None else reach_from_dict(where).domain
-            if isinstance(domain, Polytope):
-                raise ValueError("the domain is a polytope")
-            claims = tuple(_claim(claim) for claim in document["claims"])
-            return cls(str(document["network"]), domain, claims)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"the proof is damaged: {error}") from None
+    def read(cls, document: dict[str, Any]) -> SlopeProof:
+        """See `Document`."""
+        where = document["domain"]
+        reach = None if where is None else reach_from_dict(where)
+        claims = tuple(_claim(claim) for claim in document["claims"])
+        if reach is None:
+            return cls(str(document["network"]), None, claims)
+        return cls(str(document["network"]), reach.domain, claims, reach.box_duals)
 
 
 def _claim(document: dict[str, Any]) -> Claim:
-    goal, upper = document["goal"], document["upper"]
-    if isinstance(upper, bool) or not np.isfinite(float(upper)):
-        raise ValueError("a claim is not a finite number")
+    if set(document) != CLAIM_KEYS:
+        raise ValueError("a claim has keys too many or too few")
+    goal, upper = document["goal"], finite(document["upper"])
     known: tuple[int, int, float] | float
     if isinstance(goal, str):
-        if goal not in ("1.0", "2.0", "inf"):
+        if goal not in map(str, NORMS):
             raise ValueError(f"the norm {goal} is not known")
         known = float(goal)
     else:
@@ -225,7 +204,7 @@ def _claim(document: dict[str, Any]) -> Claim:
         if not (isinstance(output, int) and isinstance(column, int)):
             raise ValueError("a claim speaks of an entry that does not exist")
         known = (output, column, float(sign))
-    return Claim(known, float(upper), tuple(decoded(tape) for tape in document["tapes"]))
+    return Claim(known, upper, tuple(decoded(tape) for tape in document["tapes"]))
 
 
 def compile_kernels() -> None:

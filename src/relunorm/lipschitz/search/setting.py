@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import Reach, reach_of
 from relunorm.extrema.localize import Local, localize
-from relunorm.lipschitz.norms import round_up
+from relunorm.lipschitz.norms import matrix_size, round_up
 from relunorm.lipschitz.search.cells import margin_of
 from relunorm.lipschitz.search.contacts import Contacts
 from relunorm.lipschitz.search.intervals import jacobian_interval
-from relunorm.lipschitz.search.windows import Window, windows
+from relunorm.lipschitz.search.windows import HalfSpaces, Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -32,20 +33,54 @@ FEW_INPUTS, MANY_UNITS = 3, 100
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A network on a domain, or on the whole space."""
+    """A network on a domain, or on the whole space.
+
+    Args:
+        local: what matters of it; for a polytope, on a box that surely holds it.
+        polytope: the polytope, and the multipliers that prove the box.
+    """
 
     local: Local
+    polytope: Reach | None = None
 
     @classmethod
-    def of(cls, network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Setting:
-        """Fold what is stable on the domain; after the clock's end less of it."""
-        return cls(localize(network, domain, clock))
+    def of(
+        cls,
+        network: Network,
+        domain: Domain | None,
+        clock: Clock = NO_LIMIT,
+        box_duals: Array | None = None,
+    ) -> Setting:
+        """Fold what is stable on the domain; after the clock's end less of it.
+
+        Args:
+            box_duals: what proves the box around a polytope; without them a solver is asked.
+        """
+        if domain is None or not domain.rows:
+            return cls(localize(network, domain, clock))
+        reach = reach_of(domain, box_duals)
+        return cls(localize(network, Box(reach.lo, reach.hi), clock), reach)
+
+    @property
+    def domain(self) -> Domain | None:
+        """The domain in the coordinates that vary."""
+        return self.local.domain if self.polytope is None else self.polytope.domain
+
+    @property
+    def box_duals(self) -> Array | None:
+        """What proves the box around a polytope."""
+        return None if self.polytope is None else self.polytope.box_duals
+
+    @property
+    def _half_spaces(self) -> HalfSpaces | None:
+        return None if self.polytope is None else self.polytope.domain.half_spaces
 
     def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
         """The domain in parts on which few units change sign, if it is a box in a small space."""
-        if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
+        whole = None if domain is None else domain.as_box
+        if whole is None or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting: list[tuple[Box, Setting]] = [(domain, self)]
+        waiting: list[tuple[Box, Setting]] = [(whole, self)]
         done: list[Setting] = []
         while waiting:
             box, part = waiting.pop()
@@ -63,12 +98,12 @@ class Setting:
     @cached_property
     def windows(self) -> list[Window]:
         """Where to search."""
-        return list(windows(self.local.network, self.local.domain))
+        return list(windows(self.local.network, self.local.domain, self._half_spaces))
 
     @cached_property
     def contacts(self) -> Contacts:
         """What decides about sides of units that a cell only touches."""
-        return Contacts(self.local)
+        return Contacts(self.local, self._half_spaces)
 
     @cached_property
     def margin(self) -> float:
@@ -126,12 +161,3 @@ def _put(vector: Vector, k: int, value: float) -> Vector:
     changed = np.array(vector)
     changed[k] = value
     return changed
-
-
-def matrix_size(errors: Array, norm: float) -> float:
-    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
-    if errors.shape[1] == 1:
-        return round_up(float(errors.sum()), len(errors))
-    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
-    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
-    return round_up(size, sum(errors.shape))

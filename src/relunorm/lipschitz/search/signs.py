@@ -33,6 +33,7 @@ from relunorm.lipschitz.search.cells import (
     steepness,
     walls,
 )
+from relunorm.lipschitz.search.corners import beyond, cut_off, divide, middle, remember
 
 #: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
 INSIDE = 1e-9
@@ -75,7 +76,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
         if code == ON and record[STAGE] == DEEPER:
             code = _deeper(net, nodes, place, record, tape, used)
         if code == ON and record[STAGE] == SPLITTING:
-            value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+            value = slope_at(net, nodes, place, nodes.goal[1], signs)
             improved = value > record[BEST]
             if improved:
                 _copy(nodes.goal[1], point)
@@ -87,6 +88,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
                 first = 1 if gains[1, unit] >= gains[0, unit] else 0
                 _put_sign(tape, used, SPLIT, unit, first)
                 halve(net, nodes, place, unit, first)
+                divide(nodes, unit, first)
                 record[STAGE] = START
             elif unit == -3:
                 record[STAGE] = START
@@ -100,7 +102,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
             code = _enter(net, nodes, place, record, tape, used)
             if code == ON:
                 record[STAGE] = LEFT
-                value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+                value = slope_at(net, nodes, place, nodes.goal[1], signs)
                 if value > record[BEST]:
                     _copy(nodes.goal[1], point)
                     return IMPROVED
@@ -174,9 +176,8 @@ def _begin(net, nodes, place, record, limit, tape, used):  # type: ignore[no-unt
     keep(nodes, top, steepness(net, nodes.bits[top], nodes, place))
     if nodes.kept[top] <= limit:
         return _shut(nodes, tape, used)
-    record[STAGE], record[RESUME], record[CORNERS] = REACHING, 0.0, 0.0
-    for k in range(net.shape[0]):
-        nodes.goal[1, k] = 0.0
+    cut_off(nodes, place)
+    record[STAGE], record[RESUME] = REACHING, 0.0
     return ON
 
 
@@ -220,11 +221,11 @@ def _contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
 
 @kernel_part
 def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
-    """How far the units of the first open layer reach on the cell; their corners in goal[1]."""
+    """How far the units of the first open layer reach on the cell; a point of it in goal[1]."""
     d, q, m = net.shape[0], nodes.whole[EXACT], nodes.whole[WALLS]
     top = nodes.whole[COUNT] - 1
     bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
-    goal, mean, work = nodes.goal[0], nodes.goal[1], nodes.work
+    goal, work = nodes.goal[0], nodes.work
     begin = net.first[q] if q < net.shape[1] else 0
     units = net.first[q + 1] - begin if q < net.shape[1] else 0
     for at in range(int(record[RESUME]), 2 * units):
@@ -232,6 +233,14 @@ def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-
         if bits[i] >= 0:
             continue
         constant = aim(net, nodes, i, side)
+        square, off = 0.0, place.margin * nodes.size[i]
+        for k in range(d):
+            square += goal[k] * goal[k]
+        least = INSIDE * np.sqrt(square) + 4.0 * off
+        old = high[i] if side else -low[i]
+        worth = old - NARROWER * (high[i] - low[i])
+        if beyond(nodes, max(least, worth) - constant):
+            continue  # a corner shows that a programme would not help
         status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
         record[RESUME] = at
         if status == STOPPED:
@@ -240,24 +249,20 @@ def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-
             return CLOSED
         if status != FOUND:
             continue
-        reach, square = constant, 0.0
+        reach = constant
         for k in range(d):
             reach += goal[k] * work.x[k]
-            square += goal[k] * goal[k]
-            mean[k] += work.x[k]
-        record[CORNERS] += 1.0
+        remember(nodes)
         count = _multipliers(nodes)
-        off = place.margin * nodes.size[i]
         value = dual_bound(nodes, place, constant + off, count)
-        old = high[i] if side else -low[i]
-        if value <= 0.0 or value < old - NARROWER * (high[i] - low[i]):
+        if value <= 0.0 or value < worth:
             _put_sign(tape, used, REACH, i, side)
             _put_multipliers(nodes, tape, used, count)
             narrow(bits, low, high, i, side, value)
-        if bits[i] < 0 and reach <= INSIDE * np.sqrt(square) + 4.0 * off:
+        if bits[i] < 0 and reach <= least:
             record[UNIT], record[SIDE] = i, side
             return ASK
-    if record[CORNERS] == 0.0:
+    if nodes.found[top] == 0:
         for k in range(d):
             goal[k] = 0.0
         status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
@@ -265,10 +270,8 @@ def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-
             return CUT_OFF
         if status == EMPTY and _contradict(nodes, place, tape, used):
             return CLOSED
-        _copy(work.x, mean)
-        record[CORNERS] = 1.0
-    for k in range(d):
-        mean[k] /= record[CORNERS]
+        remember(nodes)
+    middle(nodes)
     record[STAGE], record[RESUME] = DEEPER, 0.0
     return ON
 
@@ -295,6 +298,7 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
         return ON
     if not _form(net, nodes, place, tape, used):
         return CLOSED
+    cut_off(nodes, place)
     m = nodes.whole[WALLS]
     for i in range(net.first[q + 1], net.shape[2]):
         for side in range(2):
@@ -304,7 +308,7 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
             here = constant
             for k in range(d):
                 here += goal[k] * mean[k]
-            if here > 0.0:
+            if here > 0.0 or beyond(nodes, -constant):
                 continue
             stop = -constant - 1e-12 * nodes.size[i]
             status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, work)
@@ -312,6 +316,8 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
                 return CUT_OFF
             if status == EMPTY and _contradict(nodes, place, tape, used):
                 return CLOSED
+            if status == FOUND:
+                remember(nodes)
             if status == ABSENT:
                 count = _multipliers(nodes)
                 value = dual_bound(nodes, place, constant, count)
@@ -416,7 +422,7 @@ def halve(net, nodes, place, unit, first):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def _slope_at(net, nodes, place, t, signs):  # type: ignore[no-untyped-def]
+def slope_at(net, nodes, place, t, signs):  # type: ignore[no-untyped-def]
     """The slope at a point, as computed; NaN where a unit is at its kink."""
     d, z = net.shape[0], nodes.memory[0]
     for q in range(net.shape[1]):

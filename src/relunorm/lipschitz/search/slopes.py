@@ -51,6 +51,7 @@ from relunorm.lipschitz.search.signs import (
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.regions.kernels.pack import Packed
 from relunorm.search.tape import Tape
 
 Array = NDArray[np.float64]
@@ -82,6 +83,8 @@ class Slopes:
         check: the slope at an input for certain, -inf where there is none.
         listed: whether regions with a point inside do not count, for they are known. There is no
             proof of that.
+        target: what is not steeper than this is left out, and the bound is not below it. A search
+            for more than the largest slope ends much sooner, and finds steep points on its way.
 
     Attributes:
         best: the largest slope that `check` confirmed, or that was known.
@@ -98,9 +101,11 @@ class Slopes:
         contacts: Contacts,
         check: Callable[[Vector], float],
         listed: bool = False,
+        target: float = -np.inf,
     ):
         self._window = window = contacts.seen_through(window)
         self._contacts, self._check, self._reach = contacts, check, reach
+        self.target = target
         self._nodes, self.place = new_nodes(window), new_place(window, goal, margin)
         d, units = len(window.lo), int(window.net.shape[2])
         self._room = units * (4 * (2 * d + 6) + 2 * (d + 3) + 6) + 8 * d + 64
@@ -108,7 +113,7 @@ class Slopes:
         self._used = np.zeros(1, np.int64)
         self._record = np.zeros(10)
         self._record[LISTED] = listed
-        self._record[[BEST, FLOOR]] = -np.inf
+        self._record[BEST], self._record[FLOOR] = -np.inf, target
         self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
         self._gains = np.zeros((2, units))
         self.tape = Tape()
@@ -197,7 +202,21 @@ def new_place(window: Window, goal: tuple[int, int, float] | float, margin: floa
         off = 2.0**-50 * (1.0 + np.abs(window.shift) / window.scale) * (hi > lo)
         lo, hi = lo - off, hi + off
     given = np.int64(len(window.rhs))
-    return Place(lo, hi, given, margin, np.array(entries, dtype=float), window.rates)
+    columns = _by_columns(window.net)
+    return Place(lo, hi, given, margin, np.array(entries, dtype=float), window.rates, columns)
+
+
+def _by_columns(net: Packed) -> Array:
+    """The weights with every matrix transposed in its place."""
+    columns = net.weights.copy()
+    for layer in range(int(net.shape[1]) + 1):
+        rows = int(net.first[layer + 1] - net.first[layer])
+        for term in range(int(net.term_ptr[layer]), int(net.term_ptr[layer + 1])):
+            source, start = int(net.source[term]), int(net.start[term])
+            width = int(net.first[source] - net.first[source - 1] if source else net.shape[0])
+            block = slice(start, start + rows * width)
+            columns[block] = net.weights[block].reshape(rows, width).T.ravel()
+    return columns
 
 
 def is_empty(

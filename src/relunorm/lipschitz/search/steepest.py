@@ -19,22 +19,26 @@ EPS = 2.0**-52
 
 
 @kernel_part
-def steepest(net, slopes, output, axis, sign, rates):  # type: ignore[no-untyped-def]
+def steepest(net, columns, slopes, output, axis, sign, rates):  # type: ignore[no-untyped-def]
     """A bound on sign times the derivative of an output along an input.
 
     Args:
+        columns: the weights, every matrix column by column.
         slopes: (2, units), the least and the largest slope of every unit.
-        rates: memory: the intervals of the derivatives of pre-activations and of activations, and
-            the coefficients of the latter.
+        rates: memory: the intervals of the derivatives of pre-activations, the middles and the
+            half-widths of those of activations, and the coefficients of the latter.
     """
     layers = net.shape[1]
     u, v, c = rates[:2], rates[2:4], rates[4]
     for q in range(layers):
-        for i in range(net.first[q], net.first[q + 1]):
-            a, b = _derivative(net, q, i - net.first[q], axis, v)
+        begin, end = net.first[q], net.first[q + 1]
+        _derivatives(net, columns, q, axis, v, u[0, begin:end], u[1, begin:end])
+        for i in range(begin, end):
+            a, b = u[0, i] - u[1, i], u[0, i] + u[1, i]
             u[0, i], u[1, i], c[i] = a, b, 0.0
             w, x, y, z = a * slopes[0, i], a * slopes[1, i], b * slopes[0, i], b * slopes[1, i]
-            v[0, i], v[1, i] = min(w, x, y, z), max(w, x, y, z)
+            least, most = min(w, x, y, z), max(w, x, y, z)
+            v[0, i], v[1, i] = 0.5 * (least + most), 0.5 * (most - least)
     total = _read(net, layers, output, axis, sign, c)
     for q in range(layers - 1, -1, -1):
         for i in range(net.first[q], net.first[q + 1]):
@@ -49,28 +53,33 @@ def steepest(net, slopes, output, axis, sign, rates):  # type: ignore[no-untyped
                 # equal but for rounding
                 one, other = c[i] * (after - slope) * u[1, i], c[i] * (before - slope) * u[0, i]
                 total += max(one, other)
-            total += _read(net, q, i - net.first[q], axis, c[i] * slope, c)
+            if slope != 0.0:
+                total += _read(net, q, i - net.first[q], axis, c[i] * slope, c)
     return total
 
 
 @inner
-def _derivative(net, layer, row, axis, v):  # type: ignore[no-untyped-def]
-    """The interval of a row's derivative along an input, from those of the units it reads."""
-    low, high = 0.0, 0.0
+def _derivatives(net, columns, layer, axis, v, middle, radius):  # type: ignore[no-untyped-def]
+    """Middles and half-widths of the derivatives of a layer along an input."""
+    n, d = len(middle), net.shape[0]
+    for i in range(n):
+        middle[i], radius[i] = 0.0, 0.0
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
-        source = net.source[term]
+        source, start = net.source[term], net.start[term]
         if source == 0:
-            w = net.weights[net.start[term] + row * net.shape[0] + axis]
-            low, high = low + w, high + w
+            for i in range(n):
+                middle[i] += net.weights[start + i * d + axis]
             continue
-        offset = net.first[source - 1]
-        width = net.first[source] - offset
-        begin = net.start[term] + row * width
-        for j in range(width):
-            w = net.weights[begin + j]
-            low += w * v[0, offset + j] if w > 0.0 else w * v[1, offset + j]
-            high += w * v[1, offset + j] if w > 0.0 else w * v[0, offset + j]
-    return low, high
+        for j in range(net.first[source - 1], net.first[source]):
+            m, r = v[0, j], v[1, j]
+            column = columns[start : start + n]
+            start += n
+            if r != 0.0:
+                for i in range(n):
+                    radius[i] += abs(column[i]) * r
+            if m != 0.0:
+                for i in range(n):
+                    middle[i] += column[i] * m
 
 
 @inner

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.kernels.pack import Packed, pack
+
+HalfSpaces = tuple[NDArray[np.float64], Vector]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +54,18 @@ class Window:
         return self.scale * t[:-1] / t[-1] if t[-1] > 0 else None
 
 
-def windows(network: Network, domain: Domain | None) -> Iterator[Window]:
+def windows(
+    network: Network, domain: Domain | None, half_spaces: HalfSpaces | None = None
+) -> Iterator[Window]:
     """The windows that together see every region meeting the interior of the domain.
 
     For a ball: its bounding box, so more than asked (an outer bound).
+
+    Args:
+        half_spaces: (A, b), what else bounds the domain.
     """
     if domain is not None:
-        yield bounded(network, domain)
+        yield bounded(network, domain, half_spaces)
         return
     size = network.input_size
     reach = _reach(network)
@@ -111,22 +118,22 @@ def _reach(network: Network) -> float:
     return float(2 * np.median(found)) if len(found) else 1.0
 
 
-def bounded(network: Network, domain: Domain) -> Window:
+def bounded(network: Network, domain: Domain, half_spaces: HalfSpaces | None = None) -> Window:
     """The window of a bounded domain; a box side of length zero keeps its coordinate at t = 0.
 
-    That of a polytope is a little larger than the box around it, which is known up to a solver's
-    tolerance: no corner of the polytope may be cut off.
+    Half-spaces are moved outward by what rounding takes of them.
     """
     box = domain.bounding_box
     half = np.where(box.halfwidth > 0, box.halfwidth, 1.0)
     size = len(half)
     rows, rhs = np.zeros((0, size)), np.zeros(0)
-    if isinstance(domain, Polytope):
-        half = half * (1 + 2.0**-20)
-        lengths = np.linalg.norm(domain.A * half, axis=1)
+    if half_spaces is not None:
+        A, b = half_spaces
+        lengths = np.linalg.norm(A * half, axis=1)
         keep = lengths > 0
-        rows = (domain.A * half)[keep] / lengths[keep, None]
-        rhs = (domain.b - domain.A @ box.center)[keep] / lengths[keep]
+        rows = (A * half)[keep] / lengths[keep, None]
+        size = np.abs(b) + np.abs(A) @ (np.abs(box.center) + half)
+        rhs = (b - A @ box.center + 2.0**-50 * (len(half) + 4) * size)[keep] / lengths[keep]
     flat = box.halfwidth > 0
     return Window(
         pack(network, np.diag(half), np.array(box.center)),

@@ -15,7 +15,7 @@ from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
-from relunorm.papers.statistics import LEVEL, more_often
+from relunorm.papers.statistics import more_often
 
 claim = claims_of("batchnorm")
 
@@ -80,13 +80,7 @@ def figure3(world: BatchNorm) -> Exhibit:
             ),
             claim(
                 "Discussion: active for the odd point only",
-                Check(
-                    "responses of neurons to other points as large as the median response to the "
-                    "odd one",
-                    float(table[:, 7].sum()) if single else math.nan,
-                    "=",
-                    0,
-                ),
+                float(table[:, 7].sum()) if single else math.nan,
             ),
         ),
     )
@@ -177,12 +171,7 @@ def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
         claim("Figure 5, full", check(both, 75)),
         claim(
             "ours: the angle of full batch norm",
-            Check(
-                "largest distance from the formula, degrees",
-                max(abs(a - f) for a, f in zip(full, formula, strict=True)),
-                "<=",
-                ABOUT / 5,
-            ),
+            max(abs(a - f) for a, f in zip(full, formula, strict=True)),
         ),
     ]
 
@@ -225,23 +214,7 @@ def figure6(world: BatchNorm) -> Exhibit:
         "largest response.",
         None if world.tiny else _draw_figure6(drawn),
         world.settings(n=n, width=width, layers=layers, seeds=seeds),
-        (
-            claim(
-                "Figure 6",
-                Check(
-                    "p of more neurons that respond to 90 % of the inputs without recentering "
-                    f"(negligible for most: at least {silent:.0f} % of the neurons with it, every "
-                    "network)",
-                    more if silent > 50 else 1.0,
-                    "<=",
-                    LEVEL,
-                ),
-                basis=(
-                    f"one-sided sign test over {seeds} networks, 5 % level; our reading: "
-                    "negligible is a tenth of the largest response, most is half"
-                ),
-            ),
-        ),
+        (claim("Figure 6", more if silent > 50 else 1.0, silent=silent, seeds=seeds),),
     )
 
 

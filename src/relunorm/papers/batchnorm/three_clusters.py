@@ -11,7 +11,7 @@ from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.limit import split_weights
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, exact
+from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, from_claims
 
 claim = claims_of("batchnorm")
@@ -32,93 +32,33 @@ def appendix_e(world: BatchNorm) -> Exhibit:
     printed_d, true_d = _cumulative(world)
     at_first, at_last, drift = _four_weights(world, rng)
     allowed = _allowed_deficit()
-    faded = "what has not faded after 20,000 layers"
     return from_claims(
         "appendix_e",
         "Appendix E: rows of three clusters",
         (
-            claim(
-                "Appendix E: the middle cluster is one point",
-                Check("most points in one, small trees", _middle(world, rng), "=", 1),
-            ),
-            claim(
-                "Appendix E: 2^T rows at layer T",
-                Check("rows it generates, t = 2 and T = 3", below, "=", 8),
-                Check("rows it generates there", above, "=", 8),
-            ),
+            claim("Appendix E: the middle cluster is one point", _middle(world, rng)),
+            claim("Appendix E: 2^T rows at layer T", below, above),
             claim(
                 "Appendix E: (61)-(62) three-cluster rows",
-                Check("(61) over (62), largest, n = 3", _three_rows(world, (3,)), "<=", 1),
-                Check(
-                    "largest contribution over (61), (61) over (62) or rate over that of (40), n "
-                    "= 4, 5, 8 (T = 2 to 7) and 50",
-                    _three_rows(world, (4, 5, 8, 50)),
-                    "<=",
-                    1 + ROUNDING,
-                ),
+                _three_rows(world, (3,)),
+                _three_rows(world, (4, 5, 8, 50)),
             ),
-            claim(
-                "Appendix E: (63)-(65) norms by composition",
-                exact("largest relative difference, n = 5, 8, 20", norms),
-            ),
-            claim(
-                "Appendix E: i in {3, n-2}",
-                Check("points it is right for, n = 8", matching, "=", 2),
-                Check("points it is right for, n = 8", matching, "=", 4),
-            ),
+            claim("Appendix E: (63)-(65) norms by composition", norms),
+            claim("Appendix E: i in {3, n-2}", matching, matching),
             claim(
                 "Appendix E: (66)-(73) norm ratios",
-                Check(
-                    "that ratio over the bound where it is largest: as many rows (2, n-2) as "
-                    f"(n-2, 2), n = 100 ((66) over (68) with (2, n-2) alone: {by_two:.6g})",
-                    rest if abs(by_two - 1) <= ROUNDING else math.nan,
-                    "=",
-                    1,
-                    4 / 98**2,
-                ),
+                rest if abs(by_two - 1) <= ROUNDING else math.nan,
+                by_two=by_two,
             ),
+            claim("Appendix E: after (71) A, B, C and D are positive", at_first, at_last),
+            claim("Appendix E: after (71) the ratio converges", drift),
             claim(
-                "Appendix E: after (71) A, B, C and D are positive",
-                Check("least of them at t = 1, T = 1, the batch 0 to 4", at_first, ">", 0),
-                Check("least of them 60 layers on, as a share, all batches", at_last, ">", 0),
+                "Appendix E: (74)-(80) the second point", largest if second <= 1e-6 else math.nan
             ),
-            claim(
-                "Appendix E: after (71) the ratio converges",
-                Check(
-                    "largest relative change from T = 200 to 400, all batches", drift, "<=", 1e-6
-                ),
-            ),
-            claim(
-                "Appendix E: (74)-(80) the second point",
-                Check(
-                    "largest ratio over that bound, reached by a symmetric batch of 20 points "
-                    "((77) and (78) within 1e-6)",
-                    largest if second <= 1e-6 else math.nan,
-                    "=",
-                    1,
-                    1 / 19**2,
-                ),
-                basis="reached but for 1 beside (n-1)^2 in the denominator; " + faded,
-            ),
-            claim(
-                "Appendix E: D(T)",
-                Check("relative difference of (76)", printed_d, "<=", 1e-3),
-                Check("relative difference of (76)", true_d, "<=", 1e-3),
-                basis=f"what has not faded after {LONG} layers, (49/50)^{LONG}",
-            ),
-            claim(
-                "Appendix E: (81)-(86) cosines",
-                exact("largest relative difference, n = 5, 8, 20", products),
-            ),
-            claim(
-                "Appendix E: (89)-(94) cosines of the second point",
-                Check("largest difference of (91)", cosines, "<=", 1e-6),
-            ),
-            claim(
-                "Appendix E: (92) its norms",
-                Check("largest relative difference", wrong_norm, "<=", 1e-6),
-                Check("largest relative difference", right_norm, "<=", 1e-6),
-            ),
+            claim("Appendix E: D(T)", printed_d, true_d),
+            claim("Appendix E: (81)-(86) cosines", products),
+            claim("Appendix E: (89)-(94) cosines of the second point", cosines),
+            claim("Appendix E: (92) its norms", wrong_norm, right_norm),
             claim(
                 "Appendix E: (87) and (88)",
                 Check(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import Claim
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 
 if TYPE_CHECKING:
@@ -87,24 +87,14 @@ def _low_rank_trains(found: Exhibit, depth: int) -> tuple[Claim, Claim]:
     reached, stuck = (found.value("train accuracy", arm=arm, **where) for arm in (he, default))
     small, right = default_variance(128)
     return (
-        claim(
-            "Figure 2",
-            Check(
-                f"training accuracy at depth {depth}, rank {low:.0%} of batch norm's",
-                reached if low < 0.5 else 0.0,
-                ">=",
-                0.95,
-            ),
-        ),
+        claim("Figure 2", reached if low < 0.5 else 0.0, depth=depth, low=low),
         claim(
             "Figure 2: the default variance is too small",
-            Check(
-                f"training accuracy at depth {depth}, variance {small:.2f}/fan-in ({reached:.2f} "
-                f"with He's, {right:.2f}/fan-in)",
-                stuck if reached >= 0.95 and small < right else math.nan,
-                "<",
-                0.5,
-            ),
+            stuck if reached >= 0.95 and small < right else math.nan,
+            depth=depth,
+            small=small,
+            reached=reached,
+            right=right,
         ),
     )
 
@@ -155,26 +145,15 @@ def initialization(world: BatchNorm) -> Exhibit:
         (
             claim(
                 "Discussion: one neuron per point",
-                Check(
-                    f"mean test accuracy less He's, {sizes[0]} points, threshold 0.5 (training "
-                    f"accuracy at least {fitted:.2f})",
-                    own - other if fitted >= 0.95 else math.nan,
-                    ">=",
-                    -0.05,
-                ),
-                basis=(
-                    "our reading of good: 95 % of the training points right, and at most five "
-                    f"points below He's on the others, in the mean of {seeds} seeds"
-                ),
+                own - other if fitted >= 0.95 else math.nan,
+                sizes=sizes[0],
+                fitted=fitted,
+                seeds=seeds,
             ),
             claim(
                 "Discussion: an orthogonal representation",
-                Check(
-                    f"largest |cosine| of two of {sizes[0]} points (each has one active neuron)",
-                    _largest_cosine(world.represent(world.sample.subset(sizes[0], 0))),
-                    "<=",
-                    1e-6,
-                ),
+                _largest_cosine(world.represent(world.sample.subset(sizes[0], 0))),
+                sizes=sizes[0],
             ),
         ),
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, exact
+from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import Pieces
@@ -54,61 +54,25 @@ def partition(world: Pieces) -> Exhibit:
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
         (
-            claim("Proposition 3 (i)", exact("largest difference of that product", maps)),
-            claim(
-                "Proposition 3 (ii)",
-                Check(
-                    "largest difference of volumes (every point in one region of each layer, every "
-                    "corner in the region before)",
-                    volumes if strays == 0 else math.inf,
-                    "<=",
-                    1e-8,
-                ),
-            ),
-            claim(
-                "Proposition 3, index of Theta",
-                exact("how far M_(k+1) is from affine on their regions", printed),
-                exact("how far from affine then", maps),
-            ),
-            claim(
-                "footnote 1: pieces agree on their boundaries",
-                exact(f"largest difference on {edges:,} edges", jump),
-            ),
+            claim("Proposition 3 (i)", maps),
+            claim("Proposition 3 (ii)", volumes if strays == 0 else math.inf),
+            claim("Proposition 3, index of Theta", printed, maps),
+            claim("footnote 1: pieces agree on their boundaries", jump, edges=edges),
             claim(
                 "Corollary 4 (i)",
-                Check(
-                    "configurations more than polytopes with an interior, five units, most",
-                    not_empty,
-                    "=",
-                    0,
-                ),
-                Check(
-                    "largest difference, with and without biases (affine within 1e-10 at "
-                    f"{len(x):,} points)",
-                    open_ if doubled == 0 and gap <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                not_empty,
+                open_ if doubled == 0 and gap <= ROUNDING else math.inf,
+                x=len(x),
             ),
             claim(
                 "Corollary 4 (ii)",
-                Check(
-                    f"points of {len(x):,} that leave their region (of {len(conic)}) when "
-                    "multiplied by 0.01 to 100 (largest constant of a map, and distance from it, "
-                    "within 1e-10)",
-                    leave if not_linear <= ROUNDING else math.inf,
-                    "=",
-                    0,
-                ),
+                leave if not_linear <= ROUNDING else math.inf,
+                x=len(x),
+                conic=len(conic),
             ),
             claim(
                 "ours: one bit apart is not adjacent",
-                Check(
-                    "pairs one bit apart that do not touch (no neighbours differ in more)",
-                    one_bit - touching if mistaken == 0 else math.nan,
-                    ">",
-                    0,
-                ),
+                one_bit - touching if mistaken == 0 else math.nan,
             ),
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",

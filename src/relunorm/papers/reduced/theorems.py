@@ -12,7 +12,7 @@ from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.claim import ROUNDING, Claim
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
@@ -47,17 +47,10 @@ def identities(world: Reduced) -> Exhibit:
         "identities",
         "(2.4)-(2.6): scaling and constants",
         (
-            claim("(2.4) scaling", exact("largest difference", scaling)),
-            claim(
-                "(2.4) at alpha = 0",
-                exact("what the best g(0) leaves for the step", left),
-                exact("what is left for ReLU", relu_left),
-            ),
-            claim("(2.5) constant by steps", exact("largest difference", steps)),
-            claim(
-                "(2.6) constant by ReLUs",
-                exact("largest difference", np.abs(relus - any_alpha).max()),
-            ),
+            claim("(2.4) scaling", scaling),
+            claim("(2.4) at alpha = 0", left, relu_left),
+            claim("(2.5) constant by steps", steps),
+            claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
         ),
     )
 
@@ -80,23 +73,13 @@ def unit_rows(world: Reduced) -> Exhibit:
         "unit_rows",
         "Proposition 2.1 and Corollary 2.2: unit rows",
         (
-            claim(
-                "Proposition 2.1, (2.7)", exact("largest difference, or row norm off 1", max(pure))
-            ),
+            claim("Proposition 2.1, (2.7)", max(pure)),
             claim(
                 "Proposition 2.1, proof: w = 0 and b = 0",
-                Check("contribution", value, "=", 6, ROUNDING),
-                Check(
-                    "contribution, also in the unit form",
-                    value if stored == value else math.nan,
-                    "=",
-                    3,
-                    ROUNDING,
-                ),
+                value,
+                value if stored == value else math.nan,
             ),
-            claim(
-                "Corollary 2.2, (2.8)", exact("largest difference, or row norm off 1", max(bias))
-            ),
+            claim("Corollary 2.2, (2.8)", max(bias)),
         ),
         settings=world.settings(),
     )
@@ -128,39 +111,12 @@ def thresholds(world: Reduced) -> Exhibit:
         "thresholds",
         "Proposition 2.3: bounded thresholds",
         (
-            claim(
-                "Proposition 2.3, (2.10)",
-                exact("largest difference, row norm off 1 or excess over X_B", max(bounded)),
-            ),
+            claim("Proposition 2.3, (2.10)", max(bounded)),
             _point_domain(world),
-            claim(
-                "(2.11) range of a unit row",
-                Check(
-                    "largest |w.x| / |x| or |x| / X_B, a ball about 0 and one that is not",
-                    _largest_ratio(world),
-                    "<=",
-                    1 + ROUNDING,
-                ),
-            ),
-            claim(
-                "(2.12) always active units",
-                exact(
-                    "largest difference, 20 sums of five units",
-                    max(_always_active(world, rng) for _ in range(20)),
-                ),
-            ),
-            claim(
-                "ours: two extra units suffice",
-                Check("most units beyond the live ones", max(extra), "<=", 2),
-            ),
-            claim(
-                "ours: clipping needs no extra unit",
-                exact(
-                    "largest difference of the clipped network (the bounded form has no more "
-                    "units than the network)",
-                    max(clipped),
-                ),
-            ),
+            claim("(2.11) range of a unit row", _largest_ratio(world)),
+            claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
+            claim("ours: two extra units suffice", max(extra)),
+            claim("ours: clipping needs no extra unit", max(clipped)),
             *_tight(world),
         ),
         settings=world.settings(),
@@ -219,16 +175,7 @@ def _point_domain(world: Reduced) -> Claim:
         biased = math.nan
     except InvalidDomainError:
         pass  # refused, as it has to be
-    return claim(
-        "Proposition 2.3 on D = {0}",
-        Check(
-            "ReLU of w.0 + b, |b| <= X_B = 0, of which the constant 1 would be a multiple",
-            float(world.relu(np.zeros(1))[0]),
-            ">",
-            0,
-        ),
-        Check("value at 0 with a constant beside", biased, "=", 1, ROUNDING),
-    )
+    return claim("Proposition 2.3 on D = {0}", float(world.relu(np.zeros(1))[0]), biased)
 
 
 def _largest_ratio(world: Reduced) -> float:
@@ -277,20 +224,8 @@ def _tight(world: Reduced) -> list[Claim]:
     lines = (shallow_network(rng, 8, 1, RELU, spread=2.0) for _ in range(world.size(20, 50, 4)))
     off = max(_on_the_line(world, net) for net in lines)
     return [
-        claim(
-            "ours: tight thresholds",
-            Check(
-                "networks of 20 units on [0, 1]^2 whose form keeps other units than those that "
-                f"switch ({inside} units with |b| < X_B do not)",
-                wrong if inside else math.nan,
-                "=",
-                0,
-            ),
-        ),
-        claim(
-            "(5.2), (5.3) one dimension",
-            exact("largest difference, or excess over these intervals", off),
-        ),
+        claim("ours: tight thresholds", wrong if inside else math.nan, inside=inside),
+        claim("(5.2), (5.3) one dimension", off),
     ]
 
 

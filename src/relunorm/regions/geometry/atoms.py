@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 
 if TYPE_CHECKING:
@@ -87,12 +88,7 @@ class Atoms:
         return {
             "schema": "relunorm.atoms/1",
             "atoms": len(self),
-            "coefficients": self.coefficients.tolist(),
-            "paths": self.paths.tolist(),
-            "last": self.last.tolist(),
-            "first": self.first.tolist(),
-            "bias": self.bias.tolist(),
-            "error": self.error,
+            **entries(self, "coefficients paths last first bias error"),
         }
 
     def __repr__(self) -> str:

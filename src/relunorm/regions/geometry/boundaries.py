@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.partition import Regions
@@ -49,11 +50,7 @@ class LevelSet:
         """JSON-safe."""
         return {
             "schema": "relunorm.level_set/1",
-            "level": self.level,
-            "output": self.output,
-            "size": self.size,
-            "pieces": [piece.tolist() for piece in self.pieces],
-            "owners": self.owners.tolist(),
+            **entries(self, "level output size pieces owners"),
         }
 
     def __repr__(self) -> str:
@@ -147,11 +144,7 @@ class DecisionCells:
         """JSON-safe."""
         return {
             "schema": "relunorm.decision_cells/1",
-            "polygons": [p.tolist() for p in self.polygons],
-            "classes": self.classes.tolist(),
-            "owners": self.owners.tolist(),
-            "segments": self.segments.tolist(),
-            "pairs": self.pairs.tolist(),
+            **entries(self, "polygons classes owners segments pairs"),
         }
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Box, Polytope
+from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -123,9 +123,10 @@ class Geometry:
         w, k = self.window, self.window.dimension
         if w.homogeneous:
             return np.zeros((0, k)), np.zeros(0), ()
-        if isinstance(w.domain, Polytope):
-            rows = w.domain.A @ w.embedding
-            rhs = w.domain.b - w.domain.A @ w.offset
+        A, b = ((), ()) if w.domain is None else w.domain.half_spaces
+        if len(b):
+            rows = A @ w.embedding
+            rhs = b - A @ w.offset
             length = lengths(rows)
             use = np.flatnonzero(length > 0)
             return rows[use] / length[use, None], rhs[use] / length[use], tuple(use.tolist())

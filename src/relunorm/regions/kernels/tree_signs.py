@@ -249,15 +249,3 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         value += row[k] * state.work.x[k]
     state.values[slot] = value
     return True
-
-
-@inner
-def form_range(state, unit):  # type: ignore[no-untyped-def]
-    """The least and the largest value of a unit's form on the box around the cell."""
-    d = len(state.lo)
-    low = high = state.forms[unit, d]
-    for k in range(d):
-        w = state.forms[unit, k]
-        low += w * (state.lo[k] if w > 0 else state.hi[k])
-        high += w * (state.hi[k] if w > 0 else state.lo[k])
-    return low, high

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Ball, Box, Domain
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Affine, Network
@@ -107,16 +107,14 @@ def open_window(network: Network, domain: Domain | None) -> Window:
     """The window of a domain; `InvalidDomainError` when it has no interior to speak of."""
     if domain is None:
         return _whole_space(network)
-    # Asking for the method is quicker than asking an abstract class for its instances.
-    if hasattr(domain, "check_dimension"):
-        domain.check_dimension(network.input_size)
-    if isinstance(domain, Box):
-        return _box_window(domain, domain, np.zeros((0, domain.dimension)), np.zeros(0))
-    if isinstance(domain, Polytope):
-        window = _box_window(domain.bounding_box, domain, domain.A, domain.b)
-        _check_interior(window, domain)
+    domain.check_dimension(network.input_size)
+    if domain.flat_sided:
+        A, b = domain.half_spaces
+        window = _box_window(domain.bounding_box, domain, A, b)
+        if len(b):
+            _check_interior(window, domain)
         return window
-    if isinstance(domain, Ball):
+    if domain.as_ball is not None:
         rows = _tangents(domain.dimension)
         _, top = domain.support(rows) if len(rows) else ((), np.zeros(0))
         return _box_window(domain.bounding_box, domain, rows, np.asarray(top))
@@ -142,7 +140,7 @@ def _box_window(box: Box, domain: Domain, A: Array, b: Array) -> Window:
     cuts = np.abs(rows).sum(axis=1) > rhs * (1 + 1e-12) + 1e-14 * np.abs(b)
     use = np.flatnonzero((length > 0) & cuts)
     rows, rhs = rows[use] / length[use, None], rhs[use] / length[use]
-    if isinstance(domain, Polytope):
+    if domain.flat_sided:
         start = (domain.center - offset)[free] / half[free]
     return Window(matrix, offset, -hi, hi, rows, rhs, domain, start, scale=scale)
 
@@ -159,10 +157,11 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
     return np.concatenate([start[None], start + 0.999 * reach[:, None] * steps])
 
 
-def _check_interior(window: Window, domain: Polytope) -> None:
+def _check_interior(window: Window, domain: Domain) -> None:
     slack = np.min(window.rhs - window.rows @ window.start, initial=1.0)
-    room = domain.b - domain.A @ domain.center
-    lost = np.abs(domain.b) + np.abs(domain.A) @ np.abs(domain.center)
+    A, b = domain.half_spaces
+    room = b - A @ domain.center
+    lost = np.abs(b) + np.abs(A) @ np.abs(domain.center)
     rounded_away = (room <= (domain.dimension + 2) * 2.0**-53 * lost).any()
     if slack < 1e-9 or rounded_away:
         why = f"its largest ball has radius {max(slack, 0):.1e} of its half-width"

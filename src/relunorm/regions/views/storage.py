@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.documents import domain_from_dict
 from relunorm.errors import InvalidInputError
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.head import NO_HEAD, Head
 from relunorm.regions.partition import Regions
+
+SCHEMA = "relunorm.regions.file/2"
 
 
 def save(found: Regions, path: str | Path) -> None:
@@ -23,13 +25,13 @@ def save(found: Regions, path: str | Path) -> None:
     if found.stored_polygons is not None:
         arrays["corners"], arrays["corner_ptr"] = found.stored_polygons
     header = {
-        "schema": "relunorm.regions.file/1",
+        "schema": SCHEMA,
         "complete": found.complete,
         "reason": found.reason,
         "method": found.method,
         "hidden": found.hidden,
         "seconds": found.seconds,
-        "domain": _write_domain(found.domain, arrays),
+        "domain": None if found.domain is None else found.domain.to_dict(),
         "network": _write_network(found.network, arrays),
     }
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
@@ -47,7 +49,7 @@ def load_regions(path: str | Path) -> Regions:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(bytes(arrays["header"]))
-        if header["schema"] != "relunorm.regions.file/1":
+        if header["schema"] != SCHEMA:
             raise InvalidInputError(f"{path}: schema {header['schema']!r} is not known")
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -55,10 +57,11 @@ def load_regions(path: str | Path) -> Regions:
         raise InvalidInputError(
             f"{path} is not a file of regions ({error}); write one with Regions.save"
         ) from None
+    domain = header["domain"]
     polygons = (arrays["corners"], arrays["corner_ptr"]) if "corners" in arrays else None
     return Regions(
         _read_network(header["network"], arrays),
-        _read_domain(header["domain"], arrays),
+        None if domain is None else domain_from_dict(domain, str(path)),
         arrays["packed"],
         arrays["points"],
         polygons,
@@ -68,28 +71,6 @@ def load_regions(path: str | Path) -> Regions:
         hidden=header.get("hidden", 0),
         seconds=header["seconds"],
     )
-
-
-def _write_domain(domain: Domain | None, arrays: dict[str, Any]) -> str:
-    if isinstance(domain, Box):
-        arrays["domain_0"], arrays["domain_1"] = domain.lo, domain.hi
-        return "box"
-    if isinstance(domain, Ball):
-        arrays["domain_0"], arrays["domain_1"] = domain.middle, np.array(domain.reach)
-        return "ball"
-    if isinstance(domain, Polytope):
-        arrays["domain_0"], arrays["domain_1"] = domain.A, domain.b
-        return "polytope"
-    return "all"
-
-
-def _read_domain(kind: str, arrays: dict[str, Any]) -> Domain | None:
-    if kind == "all":
-        return None
-    first, second = arrays["domain_0"], arrays["domain_1"]
-    if kind == "ball":
-        return Ball(first, float(second))
-    return Box(first, second) if kind == "box" else Polytope(first, second)
 
 
 def _write_network(network: Network, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
-from relunorm.domain import Box
 from relunorm.report.case import Case
 from relunorm.report.registry import NEEDS_TIME, NO_TIME
 
@@ -74,8 +73,9 @@ class _Spelling:
         if case.domain_from == "data":
             asked = f"?target={case.target}" if case.target else ""
             return f"data:{case.data_name or 'DATA.csv'}{asked}"
-        if isinstance(case.domain, Box):
-            ends = np.unique(np.stack([case.domain.lo, case.domain.hi]), axis=1)
+        box = case.domain.as_box
+        if box is not None:
+            ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
             if ends.shape[1] == 1:
                 return f"box:{ends[0, 0]:g},{ends[1, 0]:g}"
         return "D"

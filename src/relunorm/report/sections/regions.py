@@ -170,7 +170,7 @@ def _polygons(found: Regions) -> list[list[float | None]]:
     assert found.domain is not None
     box = found.domain.bounding_box
     span = float(2 * box.halfwidth.max())
-    if not found.network.units and isinstance(found.domain, Box):
+    if not found.network.units and found.domain.as_box is not None:
         (x0, y0), (x1, y1) = box.lo, box.hi
         return [rounded([x0, y0, x1, y0, x1, y1, x0, y1], span)]
     return [rounded(found.vertices(i), span) for i in range(len(found))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from math import inf
@@ -10,33 +11,57 @@ from numbers import Integral, Real
 from typing import Any
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.problem.task import Fit, Task
+from relunorm.train.problem.task import Fit
 
-#: Name -> (module, function); each solver is one file.
+
+@dataclass(frozen=True)
+class Solver:
+    """A solver: one file, or a function of one.
+
+    Attributes:
+        module, function: where it is.
+        options: the names of its own, all of them positive.
+        robust: whether inputs are scaled by their bulk where a few values are far away; not the
+            papers' own runs, and not steps of a fixed size.
+        penalized: whether ``alpha='auto'`` means a penalty; not for a certificate, and not for
+            the papers' own runs.
+        second_order: whether it holds the normal equations of all parameters.
+    """
+
+    module: str
+    function: str
+    options: tuple[str, ...] = ()
+    robust: bool = False
+    penalized: bool = True
+    second_order: bool = False
+
+    def load(self) -> Callable[..., Fit]:
+        return getattr(import_module(f"relunorm.train.solve.{self.module}"), self.function)
+
+
+#: Those of regressions, in the order they are offered.
 SOLVERS = {
-    "exact": ("relunorm.train.solve.exact", "solve_exact"),
-    "greedy": ("relunorm.train.solve.greedy", "solve_greedy"),
-    "deep": ("relunorm.train.solve.deep", "solve_deep"),
-    "adam": ("relunorm.train.solve.adam", "solve_adam"),
-    "slsqp": ("relunorm.train.solve.descent", "solve_slsqp"),
-    "bfgs": ("relunorm.train.solve.descent", "solve_bfgs"),
-    "lbfgs": ("relunorm.train.solve.descent", "solve_lbfgs"),
+    "exact": Solver("exact", "solve_exact", robust=True, penalized=False),
+    "greedy": Solver("greedy", "solve_greedy", robust=True, second_order=True),
+    "deep": Solver("deep", "solve_deep", robust=True, second_order=True),
+    "adam": Solver("adam", "solve_adam", ("batch", "epochs", "lr")),
+    "slsqp": Solver("descent", "solve_slsqp", ("max_iter",), penalized=False, second_order=True),
+    "bfgs": Solver("descent", "solve_bfgs", ("max_iter",), penalized=False, second_order=True),
+    "lbfgs": Solver("descent", "solve_lbfgs", ("max_iter",), penalized=False),
+}
+
+#: Those of classifiers.
+CLASSIFIERS = {
+    "logistic": Solver("logistic", "solve_logistic", robust=True),
+    "adam": SOLVERS["adam"],
 }
 
 #: What ``auto`` calls where either of two may be right; not for users to ask for.
 UNDECIDED = {
-    "exact or greedy": ("relunorm.train.solve.automatic", "solve_one_input"),
-    "greedy or deep": ("relunorm.train.solve.automatic", "solve_one_layer"),
+    "exact or greedy": Solver("automatic", "solve_one_input"),
+    "greedy or deep": Solver("automatic", "solve_one_layer"),
 }
 UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
-
-#: Solver -> its options, all of them positive; the others have none.
-OPTIONS = {
-    "adam": ("batch", "epochs", "lr"),
-    "slsqp": ("max_iter",),
-    "bfgs": ("max_iter",),
-    "lbfgs": ("max_iter",),
-}
 
 #: Multiplications of one second-order iteration above which mini-batches are used instead.
 SECOND_ORDER = 4e9
@@ -46,13 +71,17 @@ SECOND_ORDER = 4e9
 MOST_PARAMETERS, MOST_BYTES = 2 * 10**8, 4 * 2**30
 
 
-def solver(name: str) -> Callable[[Task], Fit]:
+def solver(name: str) -> Callable[..., Fit]:
     """The solver's function."""
-    known = {**SOLVERS, **UNDECIDED}
+    return described(name).load()
+
+
+def described(name: str) -> Solver:
+    """What is known of a solver."""
+    known = {**SOLVERS, **CLASSIFIERS, **UNDECIDED}
     if name not in known:
         raise InvalidInputError(f"solver {name!r} is not known; use auto, {', '.join(SOLVERS)}")
-    module, function = known[name]
-    return getattr(import_module(module), function)
+    return known[name]
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -64,8 +93,12 @@ def check_options(options: dict[str, Any]) -> None:
         InvalidInputError: an unknown name, or a value that is not a positive number.
     """
     for key, value in options.items():
-        if not any(key in names for names in OPTIONS.values()):
-            known = ", ".join(f"{name}: {' '.join(names)}" for name, names in OPTIONS.items())
+        if not any(key in solver.options for solver in SOLVERS.values()):
+            known = ", ".join(
+                f"{name}: {' '.join(solver.options)}"
+                for name, solver in SOLVERS.items()
+                if solver.options
+            )
             raise InvalidInputError(f"no solver has an option {key!r}; there are {known}")
         kind = Real if key == "lr" else Integral
         number = isinstance(value, kind) and not isinstance(value, bool)
@@ -119,7 +152,7 @@ def check_size(name: str, rows: int, inputs: int, hidden: tuple[int, ...]) -> No
             f"hidden={hidden} with {inputs} inputs has {count:,} parameters; at most "
             f"{MOST_PARAMETERS:,} are supported: use fewer units"
         )
-    if name in ("greedy", "deep", "slsqp", "bfgs") and 8 * count**2 > MOST_BYTES:
+    if described(name).second_order and 8 * count**2 > MOST_BYTES:
         raise InvalidInputError(
             f"solver {name!r} needs {8 * count**2 / 2**30:,.0f} GiB for the normal equations of "
             f"{count:,} parameters; use fewer units, or solver='adam'"

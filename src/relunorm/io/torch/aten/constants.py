@@ -9,71 +9,18 @@ import torch
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower
+from relunorm.io.torch.aten.moves import MOVES
 from relunorm.io.torch.aten.program import is_in_place, leaves, split
 
 #: What may be computed on a file's constants, besides operations tagged pointwise: no operation
 #: here reads or writes anything but its arguments, and none is random.
-_PURE = frozenset(
-    {
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "permute",
-        "transpose",
-        "t",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "slice",
-        "select",
-        "split",
-        "chunk",
-        "split_with_sizes",
-        "unbind",
-        "cat",
-        "stack",
-        "contiguous",
-        "detach",
-        "detach_",
-        "alias",
-        "lift_fresh_copy",
-        "lift_fresh",
-        "_to_copy",
-        "to",
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "mm",
-        "mv",
-        "dot",
-        "vdot",
-        "matmul",
-        "bmm",
-        "addmm",
-        "linear",
-        "diag_embed",
-        "_weight_norm",
-        "_weight_norm_interface",
-        "linalg_vector_norm",
-        "norm",
-        "norm_except_dim",
-        "zeros",
-        "ones",
-        "full",
-        "arange",
-        "scalar_tensor",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "tril",
-        "triu",
-        "flip",
-        "index_select",
-    }
-)
+_PURE = MOVES.union({
+    "view", "_unsafe_view", "reshape", "expand", "cat", "stack", "contiguous", "detach", "detach_",
+    "alias", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "sum", "mean", "amax", "amin", "mm",
+    "mv", "dot", "vdot", "matmul", "bmm", "addmm", "linear", "diag_embed", "_weight_norm",
+    "_weight_norm_interface", "linalg_vector_norm", "norm", "norm_except_dim", "zeros", "ones",
+    "full", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "tril", "triu",
+})  # fmt: skip
 
 
 def compute(target: str, arguments: dict[str, Any], trusted: bool) -> Any:

@@ -89,11 +89,10 @@ def _after(
     function: Callable[..., Any] | None = OPERATIONS.get(name)
     if name in _MOVES and function is not None:
         key = next(iter(arguments))
-        rest = {k: v for k, v in arguments.items() if k != key}
         jumps = value.steps[-1].kind in ("argmax", "greater", "round")
         if jumps and name in ("to", "_to_copy"):
             return value  # whole numbers stay what they are in any type
-        return heads.moved(value, lambda tensor: function(site, tensor, **rest))
+        return heads.moved(value, lambda tensor: function(site, **{**arguments, key: tensor}))
     raise Stuck(value)
 
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Tensor
+from relunorm.io.torch.aten.program import leaves
 from relunorm.io.torch.aten.site import (
     OPERATIONS,
     Site,
     as_array,
     check_floating,
-    constant,
     operation,
     reshaped,
 )
 from relunorm.network import Affine
 
-Index = NDArray[np.intp]
-
-#: A tensor is cut into at most this many parts: a file could ask for millions.
+#: A tensor is cut into at most this many parts.
 MAX_PARTS = 1 << 12
 
 
@@ -87,53 +84,6 @@ def _view(site: Site, self: Tensor, size: Any = None, shape: Any = None) -> Tens
     return reshaped(site, self, wanted)
 
 
-@operation("flatten")
-def _flatten(site: Site, self: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    if not self.shape:
-        return reshaped(site, self, (1,))
-    start, end = start_dim % len(self.shape), end_dim % len(self.shape)
-    return reshaped(site, self, (*self.shape[:start], -1, *self.shape[end + 1 :]))
-
-
-@operation("unflatten")
-def _unflatten(site: Site, self: Tensor, dim: int, sizes: Any) -> Tensor:
-    axis = dim % len(self.shape)
-    return reshaped(site, self, (*self.shape[:axis], *sizes, *self.shape[axis + 1 :]))
-
-
-@operation("squeeze")
-def _squeeze(site: Site, self: Tensor, dim: Any = None) -> Tensor:
-    dims = range(len(self.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = {d % len(self.shape) for d in dims}
-    kept = [n for a, n in enumerate(self.shape) if a not in axes or n != 1]
-    return reshaped(site, self, kept)
-
-
-@operation("unsqueeze")
-def _unsqueeze(site: Site, self: Tensor, dim: int) -> Tensor:
-    return _moved(site, self, lambda index: np.expand_dims(index, dim))
-
-
-@operation("permute")
-def _permute(site: Site, self: Tensor, dims: Any) -> Tensor:
-    return _moved(site, self, lambda index: index.transpose(tuple(dims)))
-
-
-@operation("transpose")
-def _transpose(site: Site, self: Tensor, dim0: int, dim1: int) -> Tensor:
-    return _moved(site, self, lambda index: np.swapaxes(index, dim0, dim1))
-
-
-@operation("t", "numpy_T")
-def _reversed(site: Site, self: Tensor) -> Tensor:
-    return _moved(site, self, np.transpose)
-
-
-@operation("mT", "adjoint")
-def _matrix_transposed(site: Site, self: Tensor) -> Tensor:
-    return _transpose(site, self, -2, -1)
-
-
 @operation("expand")
 def _expand(site: Site, self: Tensor, size: Any, implicit: bool = False) -> Tensor:
     lead = len(size) - len(self.shape)
@@ -143,93 +93,44 @@ def _expand(site: Site, self: Tensor, size: Any, implicit: bool = False) -> Tens
     return site.lowering.broadcast(self, shape)
 
 
-@operation("repeat")
-def _repeat(site: Site, self: Tensor, repeats: Any) -> Tensor:
-    _check_size(math.prod(repeats) * self.size)
-    return _moved(site, self, lambda index: np.tile(index, tuple(repeats)))
+#: What else only moves, drops or repeats entries; torch itself says where each comes from.
+MOVES = frozenset({
+    "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "numpy_T", "mT",
+    "adjoint", "movedim", "swapaxes", "swapdims", "repeat", "tile", "flip", "roll", "rot90",
+    "diagonal", "unfold", "pixel_shuffle", "pixel_unshuffle", "slice", "narrow", "select",
+    "index_select", "index", "chunk", "split", "split_with_sizes", "unbind", "reflection_pad1d",
+    "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d",
+})  # fmt: skip
 
 
-@operation("flip")
-def _flip(site: Site, self: Tensor, dims: Any) -> Tensor:
-    return _moved(site, self, lambda index: np.flip(index, tuple(dims)))
+def _move(name: str, site: Site, **arguments: Any) -> Any:
+    """Run an operation on the places of the entries: each of the result comes from one of them."""
+    x, *others = arguments.values()
+    if any(isinstance(value, Tensor) for value in leaves(others)):
+        raise CannotLower("the index depends on the input")
+    if name in ("split", "chunk", "unbind", "split_with_sizes"):
+        _check_parts(x.shape[arguments.get("dim", 0)], arguments)
+    found = _run(getattr(torch.ops.aten, name), **arguments)
+    if isinstance(found, torch.Tensor):
+        return site.lowering.rearrange(x, found.numpy().astype(np.intp))
+    return [site.lowering.rearrange(x, part.numpy().astype(np.intp)) for part in found]
 
 
-@operation("pixel_shuffle")
-def _pixel_shuffle(site: Site, self: Tensor, upscale_factor: int) -> Tensor:
-    *lead, channels, height, width = self.shape
-    r, n = upscale_factor, len(lead)
-    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    shape = (*lead, channels // (r * r), height * r, width * r)
-    split = (*lead, channels // (r * r), r, r, height, width)
-    return _moved(site, self, lambda index: index.reshape(split).transpose(order).reshape(shape))
+def _run(function: Any, **arguments: Any) -> Any:
+    """What torch makes of the places of a tensor's entries, its size looked at first."""
+    if not any(isinstance(value, torch.Tensor) for value in leaves(arguments)):
+        empty = {k: torch.empty(v.shape, device="meta") if isinstance(v, Tensor) else v
+                 for k, v in arguments.items()}  # fmt: skip
+        for part in leaves(function(**empty)):
+            _check_size(part.numel())
+    # as floats, for not every padding takes integers
+    places = {k: torch.from_numpy(v.index.astype(np.float64)) if isinstance(v, Tensor) else v
+              for k, v in arguments.items()}  # fmt: skip
+    return function(**places)
 
 
-@operation("slice")
-def _slice(
-    site: Site,
-    self: Tensor,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> Tensor:
-    return _moved(site, self, lambda index: _along(index, dim, slice(start, end, step)))
-
-
-@operation("narrow")
-def _narrow(site: Site, self: Tensor, dim: int, start: int, length: int) -> Tensor:
-    return _slice(site, self, dim, start, start + length)
-
-
-@operation("select")
-def _select(site: Site, self: Tensor, dim: int, index: int) -> Tensor:
-    return _moved(site, self, lambda entries: _along(entries, dim, index))
-
-
-@operation("index_select")
-def _index_select(site: Site, self: Tensor, dim: int, index: Any) -> Tensor:
-    chosen = constant(index, "index").astype(np.intp)
-    return _moved(site, self, lambda entries: np.take(entries, chosen, axis=dim))
-
-
-@operation("index")
-def _index(site: Site, self: Tensor, indices: Any) -> Tensor:
-    for index in indices:
-        if isinstance(index, Tensor):
-            raise CannotLower("the index depends on the input")
-    chosen = tuple(slice(None) if i is None else i.numpy() for i in indices)
-    return _moved(site, self, lambda entries: entries[chosen])
-
-
-@operation("chunk")
-def _chunk(site: Site, self: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    return _split(site, self, -(-self.shape[dim] // chunks), dim)
-
-
-@operation("split")
-def _split(site: Site, self: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
-    if isinstance(split_size, list | tuple):
-        return _split_with_sizes(site, self, split_size, dim)
-    starts = range(0, self.shape[dim], split_size)
-    _check_parts(len(starts))
-    return [_slice(site, self, dim, start, start + split_size) for start in starts]
-
-
-@operation("split_with_sizes")
-def _split_with_sizes(site: Site, self: Tensor, split_sizes: Any, dim: int = 0) -> list[Tensor]:
-    if sum(split_sizes) != self.shape[dim]:
-        raise InvalidNetworkError(f"parts of {split_sizes} of a tensor of shape {self.shape}")
-    ends = np.cumsum(split_sizes).tolist()
-    return [
-        _slice(site, self, dim, end - size, end)
-        for size, end in zip(split_sizes, ends, strict=True)
-    ]
-
-
-@operation("unbind")
-def _unbind(site: Site, self: Tensor, dim: int = 0) -> list[Tensor]:
-    _check_parts(self.shape[dim])
-    return [_select(site, self, dim, index) for index in range(self.shape[dim])]
+OPERATIONS.update((name, partial(_move, name)) for name in sorted(MOVES))
 
 
 @operation("cat", "concat", "concatenate")
@@ -241,55 +142,22 @@ def _cat(site: Site, tensors: Sequence[Any], dim: int = 0) -> Tensor:
 
 @operation("stack")
 def _stack(site: Site, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    return _cat(site, [_unsqueeze(site, _lifted(t), dim) for t in tensors], dim)
+    return _cat(site, [_move("unsqueeze", site, self=_lifted(t), dim=dim) for t in tensors], dim)
 
 
 @operation("pad", "constant_pad_nd")
 def _pad(
     site: Site, self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None
 ) -> Tensor:
-    """Padding is written from the last axis on, as (before, after) pairs."""
-    kinds = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    if mode not in kinds:
-        raise CannotLower(f"in mode {mode!r}")
-    pairs = [(0, 0)] * (len(self.shape) - len(pad) // 2)
-    pairs += [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
-    if any(n + before + after < 1 for n, (before, after) in zip(self.shape, pairs, strict=True)):
-        raise InvalidNetworkError(f"padding {pairs} leaves nothing of shape {self.shape}")
-    _check_size(math.prod(n + b + a for n, (b, a) in zip(self.shape, pairs, strict=True)))
-    cropped = tuple(
-        slice(max(-before, 0), n - max(-after, 0))
-        for n, (before, after) in zip(self.shape, pairs, strict=True)
-    )
-    grown = [(max(before, 0), max(after, 0)) for before, after in pairs]
-    fill: dict[str, Any] = {"mode": kinds[mode]}
-    if mode == "constant":
-        fill["constant_values"] = -1
-    index = np.pad(self.index[cropped], grown, **fill)
+    fill = -1.0 if mode == "constant" else None
+    padded = _run(torch.ops.aten.pad, self=self, pad=pad, mode=mode, value=fill)
+    if not padded.numel():
+        raise InvalidNetworkError(f"padding {list(pad)} leaves nothing of shape {self.shape}")
+    index = padded.numpy().astype(np.intp)
     result = site.lowering.rearrange(self, index)
     if value:
         result = site.lowering.shift(result, np.where(index < 0, float(value), 0.0))
     return result
-
-
-@operation("reflection_pad1d", "reflection_pad2d")
-def _reflection_pad(site: Site, self: Tensor, padding: Sequence[int]) -> Tensor:
-    return _pad(site, self, padding, "reflect")
-
-
-@operation("replication_pad1d", "replication_pad2d")
-def _replication_pad(site: Site, self: Tensor, padding: Sequence[int]) -> Tensor:
-    return _pad(site, self, padding, "replicate")
-
-
-def _moved(site: Site, x: Tensor, move: Callable[[Index], Index]) -> Tensor:
-    return site.lowering.rearrange(x, np.asarray(move(x.index)))
-
-
-def _along(index: Index, dim: int, part: slice | int) -> Index:
-    where: list[slice | int] = [slice(None)] * index.ndim
-    where[dim] = part
-    return index[tuple(where)]
 
 
 def _lifted(value: Any) -> Tensor:
@@ -300,7 +168,10 @@ def _lifted(value: Any) -> Tensor:
     return Tensor(array.shape, Affine({}, array.ravel()))
 
 
-def _check_parts(count: int) -> None:
+def _check_parts(size: int, arguments: dict[str, Any]) -> None:
+    """A file could ask for millions of parts."""
+    each = next((arguments[key] for key in ("split_size", "split_sizes") if key in arguments), 1)
+    count = arguments.get("chunks") or (-(-size // each) if isinstance(each, int) else len(each))
     if count > MAX_PARTS:
         raise InvalidNetworkError(f"{count:,} parts of one tensor; at most {MAX_PARTS:,} work")
 
@@ -311,6 +182,6 @@ def _check_size(size: int) -> None:
 
 
 #: Operations whose result may share memory with their first argument.
-ALIASES = frozenset(
-    name for name, function in OPERATIONS.items() if getattr(function, "__module__", "") == __name__
-) - {"clone", "cat", "concat", "concatenate", "stack", "pad", "constant_pad_nd", "repeat"}
+ALIASES = (
+    MOVES.union(name for name, made in OPERATIONS.items() if made.__module__ == __name__)
+) - {"clone", "cat", "concat", "concatenate", "stack", "pad", "constant_pad_nd", "repeat", "tile"}

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, whole_number
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.spherical import polygons
 
@@ -91,14 +92,7 @@ class CellVolumes:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.gamma/2",
-            "gamma": self.gamma,
-            "error": self.error if math.isfinite(self.error) else None,
-            "kind": self.kind,
-            "dimension": self.dimension,
-            "hyperplanes": self.hyperplanes,
-            "cells": self.cells,
-            "cells_total": self.cells_total,
-            "coverage": self.coverage,
+            **entries(self, "gamma error kind dimension hyperplanes cells cells_total coverage"),
             "seen": self.seen.share,
             "seen_error": self.seen.error,
             "rivals": self.rivals,

@@ -24,6 +24,7 @@ from relunorm.batchnorm.gram import (
     clipped_kernel,
     gram_step,
 )
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 
@@ -76,13 +77,7 @@ class FixedPoint:
             "schema": "relunorm.fixed_point/1",
             "kind": self.kind,
             "n": int(self.n),
-            "angle": self.angle,
-            "odd_angle": self.odd_angle,
-            "norm_ratio": self.norm_ratio,
-            "growth": self.growth,
-            "rate": self.rate,
-            "stable": self.stable,
-            "residual": self.residual,
+            **entries(self, "angle odd_angle norm_ratio growth rate stable residual"),
         }
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm.gram import check_gram, gram_step, kernel_gram
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 
@@ -96,10 +97,7 @@ class Theorem13:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.theorem13/1",
-            "n": self.n,
-            "alpha": self.alpha,
-            "expected_gram": self.expected_gram.to_dict(),
-            "printed_odd_norm": self.printed_odd_norm,
+            **entries(self, "n alpha expected_gram printed_odd_norm"),
         }
 
 

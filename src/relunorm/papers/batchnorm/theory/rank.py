@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, real_number, whole_number
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.cells import SAME_LINE
 
@@ -45,12 +46,7 @@ class RankCondition:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.rank_condition/1",
-            "n": self.n,
-            "recentered": self.recentered,
-            "attainable": self.attainable,
-            "collinear": [list(pair) for pair in self.collinear],
-            "applies": self.applies,
-            "printed_applies": self.printed_applies,
+            **entries(self, "n recentered attainable collinear applies printed_applies"),
         }
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import from_tensor, real_numbers, vector
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.coordinate import ExactState, FloatState
 from relunorm.papers.batchnorm.theory.tree_limit import TreeLimit, limit_gram, limit_of
@@ -90,12 +91,7 @@ class ClusterCounts:
             "schema": "relunorm.tree_clusters/1",
             "depth": self.depth,
             "three_or_more": [{str(k): v for k, v in c.items()} for c in self.three_or_more],
-            "two_cluster_splits": [list(s) for s in self.two_cluster_splits],
-            "excess": list(self.excess),
-            "ties": list(self.ties),
-            "faded": list(self.faded),
-            "conserved": self.conserved,
-            "stable": self.stable,
+            **entries(self, "two_cluster_splits excess ties faded conserved stable"),
         }
 
 

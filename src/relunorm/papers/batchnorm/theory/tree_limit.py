@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.papers.batchnorm.theory.coordinate import rate
 
 #: Representations closer than this share of the shorter one's norm are one; norms alike, equal.
@@ -68,17 +69,11 @@ class TreeLimit:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.tree_limit/1",
-            "odd": list(self.odd),
-            "groups": [list(group) for group in self.groups],
-            "escaping": [list(group) for group in self.escaping],
-            "norm_ratio": self.norm_ratio,
-            "cosine": self.cosine,
-            "angle": self.angle,
-            "ratio": self.ratio,
-            "decay": self.decay,
-            "printed_norm_bound": self.printed_norm_bound,
-            "printed_angle_bound": self.printed_angle_bound,
-            "gram": self.gram.tolist(),
+            **entries(
+                self,
+                "odd groups escaping norm_ratio cosine angle ratio decay "
+                "printed_norm_bound printed_angle_bound gram",
+            ),
         }
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 #: Step sizes above it are refused: the squares of the eigenvalues would overflow.
@@ -92,13 +93,7 @@ class MomentumSystem:
             "eta": self.eta,
             "beta": self.beta,
             "eigenvalues": [[v.real, v.imag] for v in self.eigenvalues],
-            "beta_star": self.beta_star,
-            "stability_limit": self.stability_limit,
-            "stable": self.stable,
-            "oscillates": self.oscillates,
-            "rate": self.rate,
-            "overshoot": self.overshoot if math.isfinite(self.overshoot) else None,
-            "period": self.period if math.isfinite(self.period) else None,
+            **entries(self, "beta_star stability_limit stable oscillates rate overshoot period"),
         }
 
 
