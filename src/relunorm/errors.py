@@ -78,11 +78,14 @@ class UnsupportedOperationError(RelunormError, ValueError):
         listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
         count = len(self.operations)
         why = "Networks are read exactly or not at all; these are not known to be piecewise linear"
+        known = f"\nSupported: {supported}."
         if any("quant" in operation.lower() for _, operation in operations):
-            why = "This model is quantized; pass the one in floating point that it was made from"
+            why = "This model rounds its values as it computes (it is quantized, or made ready for "
+            why += "that); pass the one in floating point that it was made from"
+            known = ""
         super().__init__(
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
-            f"{listing}\n{why}.\nSupported: {supported}."
+            f"{listing}\n{why}.{known}"
         )
 
 

@@ -192,3 +192,9 @@ def test_many_equal_units_take_no_time():
     found = duplicates(rn.Affine({0: w}, np.ones(2000)))
     assert found.tolist() == [-1, *[0] * 999, -1, *[1000] * 999]
     assert rn.diagnose(network(), torch.zeros(2, 2, requires_grad=True)).rows == 2
+
+
+def test_names_of_classes_have_no_scale():
+    net, x = rn.Network.from_weights([[[1.0]], [[1.0]]]), [[1.0], [2.0]]
+    for y in (["a", "b"], np.array(["a", "b"], dtype=object)):
+        assert rn.diagnose(net, x, y).target is None

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import relunorm as rn
 from relunorm.dying import DeadUnitMonitor
 from relunorm.dying.watch.monitor import _Tally
 from relunorm.errors import InvalidInputError
@@ -52,6 +53,38 @@ class Spellings(nn.Module):
         return sum(outputs)
 
 
+class Nested(nn.Module):
+    """Functions and modules, in a block that is called twice."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.act_1 = nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU()
+
+        def forward(self, x):
+            return x + torch.relu_(self.b(self.act_1(F.relu(self.a(x)) - 1)))
+
+    def __init__(self):
+        super().__init__()
+        self.block, self.out = self.Block(), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.block(self.block(F.relu6(x)))
+        return torch.relu(self.out(torch.relu(x)))
+
+
+def test_sites_have_the_names_of_the_layers_that_are_read():
+    model, x = seeded(Nested()), torch.randn(6, 4)
+    with DeadUnitMonitor(model) as monitor:
+        model(x)
+    seen = [site.name for site in monitor.report().sites]
+    assert seen == [layer.name for layer in rn.diagnose(model, x).layers]
+    assert seen == [
+        "relu6", "block.relu", "block.act_1", "block.relu#1", "block.relu#2", "block.act_1#1",
+        "block.relu#3", "relu", "relu#1",
+    ]  # fmt: skip
+
+
 def test_every_spelling_is_seen_once_and_counted_exactly():
     model = seeded(Spellings())
     model.fc.bias.data[2] = -1e3
@@ -62,7 +95,18 @@ def test_every_spelling_is_seen_once_and_counted_exactly():
     report = monitor.report()
     assert len(report.sites) == 13
     z = torch.cat([model.fc(x) for x in data]).detach()
-    names = {"act", "slope", "act#1", *("" if not k else f"#{k}" for k in range(10))}
+    again = ["relu", *(f"relu#{k}" for k in range(1, 5))]
+    names = {
+        "act",
+        "slope",
+        "act#1",
+        *again,
+        "clamp",
+        "clamp_min",
+        "relu6",
+        "threshold",
+        "hardtanh",
+    }
     assert {site.name for site in report.sites} == names
     for site in report.sites:
         shift = 1.0 if site.name == "act#1" else 0.0
@@ -364,7 +408,7 @@ def test_convolution_in_one_dimension_counts_channels_and_sequences_count_featur
     ]
     for site, share in zip(monitor.report().sites, oracles, strict=True):
         np.testing.assert_allclose(site.active_share, share)
-    assert monitor.report()[""].dead[3]
+    assert monitor.report()["relu"].dead[3]
 
 
 def test_modules_replaced_while_watched():
@@ -469,12 +513,12 @@ class Small(nn.Module):
 
 def plain_hooks(model, data):
     """Counts by hooks on modules alone: the inputs of the two layers after the relus."""
-    seen = {"a.2": [], "": []}
+    seen = {"a.2": [], "relu": []}
     with torch.no_grad():
         for x in data:
             h = model.a(x)
             seen["a.2"].append(h)
-            seen[""].append(F.relu(model.b(h) + h))
+            seen["relu"].append(F.relu(model.b(h) + h))
     return {k: (torch.cat(v) > 0).double().mean((0, 2, 3)).numpy() for k, v in seen.items()}
 
 
@@ -658,4 +702,4 @@ def test_modules_are_named_under_several_monitors_and_after_a_caught_error():
     with DeadUnitMonitor(model) as first, DeadUnitMonitor(model) as second:
         model(batches(5, 3)[0])
     for monitor in (first, second):
-        assert [s.name for s in monitor.report().sites] == ["", "parts.0.1", "parts.1"]
+        assert [s.name for s in monitor.report().sites] == ["relu", "parts.0.1", "parts.1"]

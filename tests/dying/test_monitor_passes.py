@@ -185,7 +185,7 @@ def test_tensors_without_plain_storage_are_not_seen():
             model(given)
         assert not monitor.report().sites
         model(x)
-    assert names(monitor) == [""]
+    assert names(monitor) == ["relu"]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -241,7 +241,7 @@ def test_silences_count_runs_and_are_told_in_batches(window):
             at = np.searchsorted(batches, batch)
             ran = at < len(batches) and batches[at] == batch
             model(torch.as_tensor(np.where(runs[at], 1.0, -1.0))[None] if ran else None)
-    site = monitor.report()[""]
+    site = monitor.report()["relu"]
     for unit, active in enumerate(runs.T):
         text = "".join("01"[int(v)] for v in active)
         start, last = text.find("0" * window), text.rfind("1")
@@ -265,7 +265,10 @@ def test_a_rectified_weight_is_no_site():
     with DeadUnitMonitor(model) as monitor:
         model(torch.randn(6, 3))
     # What a layer makes of learned queries is an activation.
-    assert [(site.name, site.units) for site in monitor.report().sites] == [("", 4), ("#1", 5)]
+    assert [(site.name, site.units) for site in monitor.report().sites] == [
+        ("relu", 4),
+        ("relu#1", 5),
+    ]
 
 
 @pytest.mark.parametrize(

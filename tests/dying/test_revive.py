@@ -593,9 +593,9 @@ def test_models_of_several_arguments():
     model = seeded(Two().double())
     model.a.bias.data[2] = -1e3
     x = data(9, 3)
-    assert dying.revive_live_(model, (x, 2.0)).units == {"": (2,)}
+    assert dying.revive_live_(model, (x, 2.0)).units == {"relu": (2,)}
     model.a.bias.data[2] = -1e3
-    assert dying.revive_live_(model, {"x": x, "scale": 2.0}).units == {"": (2,)}
+    assert dying.revive_live_(model, {"x": x, "scale": 2.0}).units == {"relu": (2,)}
 
 
 def test_samples_that_are_all_alike_still_make_units_live():

@@ -48,6 +48,15 @@ MODELS: dict[str, tuple[Nodes, dict[str, np.ndarray], list]] = {  # type: ignore
     "matmul of a stack": ([("MatMul", ["x", "W"], {})], {"W": f32(6, 3)}, ["N", 2, 6]),
     "matmul vector": ([("MatMul", ["x", "w"], {})], {"w": f32(6)}, ["N", 2, 6]),
     "relu": ([("Relu", ["x"], {})], {}, VECTOR),
+    "weights in eight bits": (
+        [("DequantizeLinear", ["W", "s", "z"], {"axis": 0}), ("Gemm", ["x", "n0"], {"transB": 1})],
+        {
+            "W": RNG.integers(-128, 128, (3, 6)).astype(np.int8),
+            "s": np.array([0.01, 0.02, 0.3], np.float32),
+            "z": np.array([0, 5, -7], np.int8),
+        },
+        VECTOR,
+    ),
     "leaky": ([("LeakyRelu", ["x"], {"alpha": 0.125})], {}, VECTOR),
     "leaky default": ([("LeakyRelu", ["x"], {})], {}, VECTOR),
     "prelu": ([("PRelu", ["x", "s"], {})], {"s": f32(6)}, VECTOR),

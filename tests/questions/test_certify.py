@@ -249,6 +249,34 @@ def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys
     }  # fmt: skip
 
 
+def test_the_first_rows_have_the_labels_of_the_whole_table(tmp_path, capsys):
+    """Of labels 1 and 2 the first rows show 1 alone, which is not the output's number 1."""
+    rn.save(Network.from_weights([[[1.0]]], [[0.0]]), tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n-3,1\n-2,1\n3,2\n5,2\n")
+    data = ["--data", str(tmp_path / "rows.csv"), "--target", "kind", "--eps", "0.5"]
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", str(tmp_path / "net.npz"), *data, "--rows", "2", "--json"])
+    assert stop.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["counts"]["robust"] == 2
+    assert (told["classes"], told["classes_from"]) == (["1", "2"], "sorted")
+
+
+def test_the_target_of_a_regression_is_one_error(tmp_path, capsys):
+    rn.save(Network.from_weights([[[1.0]]], [[0.0]]), tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,y\n-3,151\n-2,75\n3,141\n")
+    data = ["--data", str(tmp_path / "rows.csv"), "--target", "y", "--eps", "0.5"]
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", str(tmp_path / "net.npz"), *data])
+    assert stop.value.code == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "--delta" in told.err
+    with pytest.raises(SystemExit):
+        main(["certify", str(tmp_path / "net.npz"), *data, "--delta", "9"])
+    assert "None" not in capsys.readouterr().out
+
+
 def test_a_radius_for_each_input():
     """One affine output w x + b changes its sign at |w x + b| / sum |w_i| s_i, in lengths s."""
     w, b = np.array([3.0, -2e-4, 5e3, 1.0]), 0.7

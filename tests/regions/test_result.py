@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from relunorm import (
     Box,
     Layer,
     Network,
+    NormBall,
     Polytope,
     load_regions,
     on_plane,
     regions,
 )
+from relunorm.domain import KINDS
 from relunorm.errors import InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
@@ -251,6 +254,15 @@ def test_save_and_load(tmp_path, domain):
     with pytest.raises(InvalidInputError, match="not a file of regions"):
         np.savez(tmp_path / "other.npz", a=1)
         load_regions(tmp_path / "other.npz")
+
+
+def test_files_know_every_domain(tmp_path, flat):
+    square = Box.cube(2)
+    places = (Ball([0.1, 0.2], 0.3), NormBall([0.1, 0.2], 1 / 3, 1, square), square)
+    assert {place.kind for place in places} | {"polytope"} == set(KINDS)
+    for domain in places:
+        replace(flat, domain=domain).save(tmp_path / "regions.npz")
+        assert load_regions(tmp_path / "regions.npz").domain.digest == domain.digest
 
 
 def test_memory_per_region():

@@ -11,7 +11,7 @@ from report.validation import check, random_network
 from sklearn import metrics
 
 import relunorm as rn
-from relunorm.clock import Clock
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.network.head import Head, Step
 from relunorm.report import runner
 from relunorm.report.case import make_case
@@ -182,6 +182,18 @@ def test_inputs_have_the_names_of_the_table() -> None:
         rn.report(NET, frame, LABELS, slice=("size", "age"))
     with pytest.raises(rn.errors.InvalidInputError, match="3 names of inputs"):
         rn.report(NET, X, feature_names=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("why", ["no time was left of 1 s", "it needs more time than", INTERRUPTED])
+def test_what_only_lacked_time_is_told_at_once(why: str) -> None:
+    sections = runner.run_sections(case(classes=list(NAMES)), Clock(0.0))[0]
+    for entry in sections.values():
+        entry["why"] = why
+    items = advice.advise(sections, case(classes=list(NAMES)), 1.0)
+    assert [item["topic"] for item in items if item["topic"] != "open"] == ["time"]
+    assert {item["text"].split(":")[0] for item in items if item["topic"] == "open"} == {
+        sections[name]["title"] for name in ("network", "quality")
+    }
 
 
 def test_the_scale_of_targets_is_no_advice_once_they_are_fitted() -> None:

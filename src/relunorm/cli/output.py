@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 #: What most commands are about.
 ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
 
-#: Where inputs live, spelled out.
-DOMAIN: Any = typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
+#: Where inputs live, spelled out, and the option of most commands.
+DOMAINS = "box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv"
+DOMAIN: Any = typer.Option(help=f"{DOMAINS}.")
 
 #: The option every command has.
 Json = Annotated[
@@ -99,6 +100,16 @@ def check_folder(path: str | Path) -> None:
     folder = Path(path).resolve().parent
     if not folder.is_dir():
         raise InvalidInputError(f"{path}: the folder {folder} does not exist")
+
+
+def check_model_out(path: str | None) -> None:
+    """The same for a model that is to be written, and for an ending that no format has."""
+    if path is None:
+        return
+    from relunorm.io import check_ending
+
+    check_ending(Path(path))
+    check_folder(path)
 
 
 def write_proof(proof: Any, path: str | None) -> None:

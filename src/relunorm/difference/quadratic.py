@@ -53,6 +53,9 @@ BARRIER = 0.5
 #: How far below what is asked a descent goes, for the rounding that is added.
 BEYOND = 0.97
 
+#: Multiples of multipliers that are tried for a row, around what suits its coupled numbers.
+SCALES = 2.0 ** np.linspace(-4.0, 4.0, 65)
+
 #: A row is left when a descent from its own multipliers lowers its bound by less than this share.
 GAIN = 0.02
 
@@ -354,9 +357,11 @@ class Quadratic:
         found = np.empty(len(rows))
         for k, (row, sign) in enumerate(rows):
             c0, c, last, alone = self.objective(row, sign)
-            # t (base + r.G r / 4) + c.G c / (4 t): its minimum, the separate part left aside
-            scale = np.sqrt((c @ G @ c / 4) / max(base + r @ G @ r / 4, 1e-300))
-            scale = float(np.clip(scale if scale > 0 else 1.0, 1e-6, 1e6))
+            # t (base + r.G r / 4) + c.G c / (4 t) and the separate part, least among some t
+            one, over = base + r @ G @ r / 4, c @ G @ c / 4
+            tries = np.clip(np.sqrt(over / max(one, 1e-300)), 1e-6, 1e6) * SCALES
+            separate = self._separate(tries[:, None] * lam[self.last], last).sum(axis=1)
+            scale = float(tries[np.argmin(tries * one + over / tries + separate)])
             h = c + scale * r
             w = G @ h / (2 * scale)
             left = h - 2 * scale * (H @ w)

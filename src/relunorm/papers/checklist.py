@@ -85,4 +85,5 @@ def _check(value: Check | float | None, asked: Any) -> Check | None:
     if value is None or isinstance(value, Check):
         return value
     what, relation, *limits = asked
-    return Check(what, value, relation, *(_LIMITS.get(limit, limit) for limit in limits))
+    numbers: list[Any] = [_LIMITS.get(limit, limit) for limit in limits]
+    return Check(what, value, relation, *numbers)

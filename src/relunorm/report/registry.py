@@ -15,6 +15,7 @@ from relunorm.report.case import Case
 
 #: How the reason begins where a section was not reached.
 NO_TIME = "no time was left"
+NEEDS_TIME = "it needs more time"
 #: Inputs up to which the regions of the whole domain are counted.
 COUNTED_INPUTS = 8
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from relunorm.clock import INTERRUPTED, Clock, Interrupts, Listener, Teller
 from relunorm.report.case import Case
-from relunorm.report.registry import NO_TIME, SECTIONS, Section, attempt, entry, warm_up
+from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS, Section, attempt, entry, warm_up
 from relunorm.report.worker import Worker
 
 #: Above so many parameters or inputs sections run in a process of their own, ...
@@ -154,7 +154,7 @@ class Apart:
                 return found
             why = "its process ended by itself, most likely for want of memory"
         except queue.Empty:
-            why = f"it needs more time than the {clock.elapsed():.2g} s it was given"
+            why = f"{NEEDS_TIME} than the {clock.elapsed():.2g} s it was given"
         except KeyboardInterrupt:
             why = INTERRUPTED
             with suppress(queue.Empty):

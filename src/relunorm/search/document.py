@@ -12,13 +12,15 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, TextIO
+from typing import Any, ClassVar, TextIO, TypeVar
 
 import numpy as np
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import InvalidInputError
 from relunorm.search.tape import Ended, Tape
+
+Proof = TypeVar("Proof", bound="Document")
 
 
 class Document:
@@ -37,7 +39,7 @@ class Document:
         raise NotImplementedError
 
     @classmethod
-    def read(cls, document: dict[str, Any]) -> Self:
+    def read(cls: type[Proof], document: dict[str, Any]) -> Proof:
         """The proof of a document with the right keys; raises ValueError for a damaged one."""
         raise NotImplementedError
 
@@ -47,15 +49,19 @@ class Document:
             self.write(file)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls: type[Proof], path: str | Path) -> Proof:
         """Read a document."""
         return cls.from_dict(read(path))
 
     @classmethod
-    def from_dict(cls, document: Any) -> Self:
+    def from_dict(cls: type[Proof], document: Any) -> Proof:
         """The proof of a document; anything unexpected in it is refused."""
-        if not isinstance(document, dict) or document.get("schema") != cls.SCHEMA:
-            raise InvalidInputError(f"not a proof: the schema is not {cls.SCHEMA}")
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != cls.SCHEMA:
+            raise InvalidInputError(
+                f"not a proof that can be read: its schema is {schema!r:.60}, and this version "
+                f"reads {cls.SCHEMA!r} only; make it again with it"
+            )
         odd = sorted(set(document) ^ {"schema", *cls.KEYS})
         if odd:
             raise InvalidInputError(f"the proof has keys too many or too few: {', '.join(odd)}")

@@ -30,6 +30,7 @@ from relunorm.network import Network
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.cuts import MOST_REFRESH
+from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.root import (
     FEW_INPUTS,
@@ -41,8 +42,8 @@ from relunorm.search.root import (
     tuning_steps,
     whole_node,
 )
-from relunorm.search.space import Space, Task, closing
-from relunorm.search.tape import Ended, Tape
+from relunorm.search.space import Space, Task
+from relunorm.search.tape import VERSION, Ended, Tape
 
 Array = NDArray[np.float64]
 
@@ -52,8 +53,9 @@ OPEN_UNITS = 28
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
-#: Share of the time for bounding the units of a network that has to be folded.
-FOLD_SHARE = 0.25
+#: Shares of the time for bounding the units of a network that has to be folded: of all, and of what
+#: is left where that was not enough for it to fit, since then nothing else can be done.
+FOLD_SHARE, WHOLE_SHARE = 0.25, 0.8
 
 #: Nodes of the first chunk where the root comes before the first attack.
 GLANCE = 2
@@ -128,6 +130,8 @@ class Search:
         self.target = math.inf if target is None else float(target)
         self.below, self.tolerance, self.workers = below, tolerance, workers
         self.proof, self.attacks, self.start = proof, attacks, start
+        if proof is not None:
+            proof.write(np.array([VERSION]))
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
@@ -165,7 +169,7 @@ class Search:
     def record(self) -> Ended:
         """What proves ``upper``: the tape so far, and open nodes closed by their own bounds."""
         assert self.proof is not None
-        firsts = [] if self.form is None else self.form.firsts.tolist()
+        firsts = np.zeros(1, np.int64) if self.form is None else self.form.firsts
         inputs = 0 if self.form is None else len(self.form.lo)
         return self.proof.ended(partial(closing, list(self.heap), inputs, firsts))
 
@@ -204,9 +208,12 @@ class Search:
                 self.form = triangular(self.network, self.reach, self.groups)
             elif not self.reached:
                 tell("folding what is stable", lower=self.value)
-                part = clock.part(share=FOLD_SHARE)
-                self.folded = fold(self.network, self.reach, self.groups, part)
-                self.start = self.folded.start
+                for share in (FOLD_SHARE, WHOLE_SHARE):
+                    part = clock.part(share=share)
+                    self.folded = fold(self.network, self.reach, self.groups, part)
+                    self.start = self.folded.start
+                    if self.start is not None or not part.expired():
+                        break
         if self.start is not None:
             self.form = self.start.form
         self.marks = 1  # the root is number 0
@@ -453,4 +460,6 @@ def warm_up() -> None:
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
+        if proof is not None:
+            list(search.record())
         search.run(clock, Teller(None, clock))

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import write_bytes
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import (
+    DOMAIN,
+    Json,
+    ModelFile,
+    Quiet,
+    check_model_out,
+    emit,
+    examples,
+    showing,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -55,8 +64,8 @@ def normalize(
         typer.Option(help="Number type of the written weights; by default that of MODEL's file."),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for the stability analysis.")
-    ] = None,
+        float, typer.Option(help="Seconds; what is not decided by then stays.")
+    ] = 60.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -71,6 +80,7 @@ def normalize(
     from relunorm.io import load, save
     from relunorm.io.domains import parse_domain
 
+    check_model_out(out)
     network = load(model)
     place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:

@@ -46,7 +46,8 @@ def certify(
         str | None, typer.Option(help="Valid inputs: box:LO,HI, box:@f.npz or data:F.")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="For a regression: how far outputs may move.")
+        float | None,
+        typer.Option(help="For a regression: how far outputs may be from the target, or move."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     limit: Annotated[
@@ -97,7 +98,7 @@ def certify(
     for row in found.rows:
         if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
-    emit(document, json, lambda console: _render(console, document))
+    emit(document, json, lambda console: _render(console, document, delta is None))
     counts = found.counts
     if counts["invalid"]:
         raise typer.Exit(2)
@@ -122,18 +123,20 @@ def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
         ) from None
 
 
-def _render(console: Console, document: dict[str, Any]) -> None:
+def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
     from rich.table import Table
 
     rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
     weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
-    table = Table("row", "label", "verdict", "safe up to", "attacked at", title="the weakest rows")
+    columns = ["row", *["label"] * classes, "verdict", "safe up to", "attacked at"]
+    table = Table(*columns, title="the weakest rows")
     for row in weak[:SHOWN]:
         label = row["label"]
         if label is not None and document["classes"]:
             label = document["classes"][label]
         word = row["verdict"] if row["correct"] else "wrong"
-        table.add_row(str(row["row"]), str(label), word, *_radii(row["radius"]))
+        cells = [str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])]
+        table.add_row(*cells)
     console.print(table)
     if document["scale"] is not None:
         console.print("distances are in the lengths of --scale, one for each input")
@@ -141,7 +144,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         order = ", ".join(document["classes"])
         console.print(f"the model does not name its classes; taken to be, in order: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
-    console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
+    total = len(document["rows"])
+    console.print(f"{total} row{'s' * (total != 1)}: {counts}; {document['seconds']:.1f} s")
     why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
     for reason, count in why.items():
         console.print(f"{count} unknown: {reason}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, check_folder, check_writable, emit, examples, markup
+from relunorm.cli.output import Json, Quiet, check_model_out, check_writable, emit, examples, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -96,11 +96,8 @@ def fit(
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
     """
     from relunorm.cli.training.fit_table import Reading, read, split
-    from relunorm.io import check_ending
 
-    if out is not None:
-        check_ending(out)
-        check_folder(out)
+    check_model_out(out)
     check_writable(plot)
     if missing not in ("refuse", "median"):
         raise InvalidInputError(f"--missing {missing}: use refuse or median")

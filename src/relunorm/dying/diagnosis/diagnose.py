@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def diagnose(
     Args:
         model: a `Network`, or anything `relunorm.load` reads (a torch module, a file).
         X: rows of data, (n, d) or (n, ...) with the shape of an input.
-        y: regression targets, for the warning about their scale.
+        y: regression targets, for the warning about their scale; names of classes have none.
         domain: inputs on which "dead" and "always on" are to be proved (`relunorm.stability`).
         tau: dormancy threshold.
         optimizer, lr, momentum: how the model is trained, for the target warning.
@@ -200,6 +200,8 @@ def diagnose(
     rows = _data(X)
     if y is not None and np.shape(y)[:1] != (len(rows),):
         raise InvalidInputError(f"y has shape {np.shape(y)}, but X has {len(rows)} rows")
+    if isinstance(y, Iterable) and any(isinstance(label, str) for label in y):
+        y = None  # names of classes
     network: Network = model
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
@@ -352,17 +354,20 @@ def _advice(
     dormant = sum(int(layer.dormant.sum()) for layer in layers)
     if dormant > 0.05 * units:
         lines.append(
-            f"{dormant} units are dormant: relunorm.dying.redo_(model, batch, optimizer) recycles "
-            "them." + ("" if dead > 0.05 * units else " " + LAYER_NORM)
+            f"{dormant} unit{'s are' if dormant > 1 else ' is'} dormant: "
+            "relunorm.dying.redo_(model, batch, optimizer) recycles them."
+            + ("" if dead > 0.05 * units else " " + LAYER_NORM)
         )
     if proved:
         gone = sum(int(layer.provably_dead.sum()) for layer in layers
                    if layer.provably_dead is not None)  # fmt: skip
         if gone:
-            lines.append(f"{gone} units are dead on the whole domain: they can be removed exactly.")
+            which = "1 unit is" if gone == 1 else f"{gone} units are"
+            lines.append(f"{which} dead on the whole domain and can be removed exactly.")
     elif dead:
         lines.append("Give a domain to learn which of the dead units are dead for every input.")
     copies = sum(int(layer.duplicate.sum()) for layer in layers)
     if copies:
-        lines.append(f"{copies} units repeat another one and can be merged exactly.")
+        repeat = "units repeat" if copies > 1 else "unit repeats"
+        lines.append(f"{copies} {repeat} another one and can be merged exactly.")
     return tuple(lines) or ("Nothing to do: no unit is dead, dormant or a duplicate.",)

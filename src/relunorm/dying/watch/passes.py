@@ -77,6 +77,7 @@ class Watch:
         self.local = _Local()
         self.handles: list[Any] = []
         self.paths: dict[int, tuple[object, str]] = {}
+        self.layers: set[str] = set()
         self.running: list[FrameType] = []  # the passes under way, of all threads
         self.open = True
         self.lock = threading.Lock()
@@ -87,6 +88,8 @@ class Watch:
         for path, module in _parts(root):
             hooks = module._forward_hooks
             self.paths[id(hooks)] = hooks, path  # held, so that no other takes its identity
+            if _of_a_framework(module):
+                self.layers.add(path)
             if module is not root and not _calls_nothing(module):
                 self.inner.append((module, path))
         self._hook_inner()
@@ -119,7 +122,7 @@ class Watch:
                 self._unhook_inner()
             self.running.append(frame)
         if mode is not None:
-            mode.paths, mode.frame = self.paths, frame
+            mode.paths, mode.layers, mode.frame = self.paths, self.layers, frame
             mode.__enter__()
 
     def end(self, output: Any) -> None:
@@ -218,6 +221,12 @@ def _check(root: nn.Module) -> None:
             f"{type(root).__name__} is compiled: its Python code does not run and its rectifiers "
             "cannot be seen; watch and call the module without torch.compile"
         )
+
+
+def _of_a_framework(module: nn.Module) -> bool:
+    """Whether torch or Keras made the module, which then names whatever it calls."""
+    own = type(module).__module__.startswith("torch.nn.modules.")
+    return own or hasattr(module, "_flatten_layers")
 
 
 def _calls_nothing(module: nn.Module) -> bool:

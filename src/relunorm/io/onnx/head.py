@@ -166,7 +166,7 @@ def choose_output(names: Sequence[str], values: Sequence[Any], origin: str) -> T
         shown = ", ".join(map(repr, names)) or "none"
         raise ModelFileError(
             f"{origin}: {len(values)} outputs ({shown}), expected one, or several that all follow "
-            "from the same logits"
+            "from the same logits; onnx.utils.extract_model cuts out what leads to one of them"
         )
     classes = next((v.classes for v in live if isinstance(v, Headed) and v.classes), ())
     return heads.replace(best, classes=classes) if isinstance(best, Headed) and classes else best

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.onnx.site import STAGE, Array, Node, Value, check_count, move, operation
+from relunorm.io.onnx.site import STAGE, Array, Node, Value, check_count, operation, reference
 
 
 @operation("Identity")
@@ -38,83 +41,27 @@ def _cast(node: Node) -> Value:
     return node.tensor()
 
 
-@operation("Reshape")
-def _reshape(node: Node) -> Value:
-    shape = node.integers(1, "shape") or []
-    old = np.shape(node.input(0)) if isinstance(node.input(0), np.ndarray) else node.tensor().shape
-    if not node.attribute("allowzero", 0):
-        shape = [old[i] if n == 0 else n for i, n in enumerate(shape)]
-    return move(node, lambda a: a.reshape(shape))
+@operation("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice")
+@operation("Expand", "Gather", "Tile", "DepthToSpace", "SpaceToDepth")
+def _moved(node: Node) -> Value:
+    """What ONNX's own reference makes of the places of the entries: each comes from one of them."""
+    value = node.inputs[0]
+    others = [None if each is None else node.constant(k) for k, each in enumerate(node.inputs) if k]
+    places = value.index if isinstance(value, Tensor) else node.constant(0)
+    check_count(_grown(node, places.shape))
+    (found,) = reference(node, [places, *others])
+    return node.lowering.rearrange(value, found) if isinstance(value, Tensor) else found
 
 
-@operation("Flatten")
-def _flatten(node: Node) -> Value:
-    axis = node.attribute("axis", 1)
-
-    def flatten(a: Array) -> Array:
-        split = axis + a.ndim if axis < 0 else axis
-        return a.reshape(int(np.prod(a.shape[:split], dtype=np.int64)), -1)
-
-    return move(node, flatten)
-
-
-@operation("Transpose")
-def _transpose(node: Node) -> Value:
-    return move(node, lambda a: a.transpose(node.attribute("perm")))
-
-
-@operation("Squeeze")
-def _squeeze(node: Node) -> Value:
-    axes = node.integers(1, "axes")
-    return move(node, lambda a: a.squeeze(None if axes is None else tuple(axes)))
-
-
-@operation("Unsqueeze")
-def _unsqueeze(node: Node) -> Value:
-    axes = node.integers(1, "axes") or []
-    return move(node, lambda a: np.expand_dims(a, tuple(axes)))
-
-
-@operation("Expand")
-def _expand(node: Node) -> Value:
-    shape = [int(n) for n in node.constant(1)]
-
-    def expand(a: Array) -> Array:
-        full = np.broadcast_shapes(a.shape, tuple(shape))
-        check_count(full)
-        return np.broadcast_to(a, full)
-
-    return move(node, expand)
-
-
-@operation("Slice")
-def _slice(node: Node) -> Value:
-    starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
-    if starts is None or ends is None:
-        raise InvalidNetworkError("starts and ends are missing")
-    axes = node.integers(3, "axes") or list(range(len(starts)))
-    steps = node.integers(4, "steps") or [1] * len(starts)
-
-    def cut(a: Array) -> Array:
-        slices = [slice(None)] * a.ndim
-        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-            # "up to and including the first entry" with a negative step is spelled -huge in ONNX
-            stop = None if step < 0 and end < -a.shape[axis] else end
-            slices[axis] = slice(start, stop, step)
-        return a[tuple(slices)]
-
-    return move(node, cut)
-
-
-@operation("Gather")
-def _gather(node: Node) -> Value:
-    index, axis = node.constant(1), node.attribute("axis", 0)
-
-    def take(a: Array) -> Array:
-        check_count((a.size // max(a.shape[axis], 1), index.size))
-        return np.take(a, index.astype(np.int64), axis=axis)
-
-    return move(node, take)
+def _grown(node: Node, shape: tuple[int, ...]) -> Sequence[int]:
+    """The shape, or one with as many entries, that repeated entries make; the file names it."""
+    if node.kind == "Expand":
+        return np.broadcast_shapes(shape, tuple(int(n) for n in node.constant(1)))
+    if node.kind == "Tile":
+        return [n * int(k) for n, k in zip(shape, node.constant(1), strict=True)]
+    if node.kind == "Gather":
+        return (math.prod(shape) // max(shape[node.attribute("axis", 0)], 1), node.constant(1).size)
+    return ()
 
 
 @operation("ArrayFeatureExtractor")

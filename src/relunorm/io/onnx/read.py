@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from relunorm.errors import (
     InvalidNetworkError,
@@ -33,7 +31,14 @@ from relunorm.io.onnx.head import (
     columns_in_metadata,
     labels_in_metadata,
 )
-from relunorm.io.onnx.site import MACHINE_LEARNING, OPERATIONS, Node, check_count
+from relunorm.io.onnx.site import (
+    ENTRYWISE,
+    MACHINE_LEARNING,
+    OPERATIONS,
+    Node,
+    check_count,
+    reference,
+)
 from relunorm.network import Network
 from relunorm.network.head import Head
 
@@ -350,19 +355,20 @@ def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
 
 #: Entry by entry, with broadcasting.
 # fmt: off
-_ENTRYWISE = frozenset({
-    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
-    "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max",
-    "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu",
-    "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
-})
+_ENTRYWISE = ENTRYWISE | {
+    "Add", "And", "Ceil", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
+    "Reciprocal", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt", "Sub",
+    "Sum", "Tanh", "Where",
+}
 # fmt: on
 
 #: No larger than the input.
 # fmt: off
 _SHRINKING = frozenset({
-    "ArgMax", "ArgMin", "CumSum", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "Trilu",
+    "ArgMax", "ArgMin", "CumSum", "DequantizeLinear", "LogSoftmax", "QuantizeLinear", "ReduceL1",
+    "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare", "Softmax", "Trilu",
 })
 # fmt: on
 
@@ -380,22 +386,4 @@ def evaluate(node: Node) -> NDArray[np.generic]:
     """The value of a constant node."""
     given = [value for value in node.inputs if value is not None]
     check_count(np.broadcast_shapes(*(v.shape for v in given)) if node.kind in _ENTRYWISE else ())
-    names = [f"x{k}" if value is not None else "" for k, value in enumerate(node.inputs)]
-    single = helper.make_node(node.kind, names, ["y"])
-    single.attribute.extend(node.proto.attribute)
-    graph = helper.make_graph(
-        [single],
-        "constant",
-        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names],
-        [helper.make_value_info("y", helper.make_tensor_type_proto(1, None))],
-    )
-    imports = [helper.make_opsetid("", node.opset)]
-    feed = {n: v for n, v in zip(names, node.inputs, strict=True) if n}
-    try:
-        with np.errstate(all="ignore"):
-            runner = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
-            result: Any = runner.run(None, feed)
-    except Exception as error:
-        # The reference implementation raises whatever numpy or its own checks do.
-        raise ModelFileError(f"{node.place}: {error}") from error
-    return np.asarray(result[0])
+    return reference(node, node.inputs)[0]

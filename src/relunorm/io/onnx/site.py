@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
-from relunorm.errors import InvalidNetworkError
+from relunorm.errors import InvalidNetworkError, ModelFileError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.onnx.file import tensor_array
 
@@ -82,24 +83,38 @@ STAGE = "linear stage"
 
 OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
 
+#: Those of them that work on each entry alone, with broadcasting.
+ENTRYWISE: set[str] = set()
 
-def operation(*names: str) -> Callable[[Any], Any]:
-    """Register a function as the meaning of these operations."""
+
+def operation(*names: str, entrywise: bool = False) -> Callable[[Any], Any]:
+    """Register a function as the meaning of these operations, on each entry alone or not."""
 
     def register(function: Any) -> Any:
-        for name in names:
-            OPERATIONS[name] = function
+        OPERATIONS.update((name, function) for name in names)
+        ENTRYWISE.update(names if entrywise else ())
         return function
 
     return register
 
 
-def move(node: Node, function: Callable[[Array], Array]) -> Value:
-    """Apply a movement of entries to a constant, or to a tensor through its index array."""
-    value = node.input(0)
-    if isinstance(value, Tensor):
-        return node.lowering.rearrange(value, function(value.index))
-    return np.asarray(function(node.constant(0)))
+def reference(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
+    """What ONNX's own reference computes for a node of the default domain; None is left out."""
+    names = [f"x{k}" if value is not None else "" for k, value in enumerate(inputs)]
+    outputs = [f"y{k}" for k in range(len(node.proto.output))]
+    single = onnx.helper.make_node(node.kind, names, outputs)
+    single.attribute.extend(node.proto.attribute)
+    feed = {name: value for name, value in zip(names, inputs, strict=True) if name}
+    # the reference knows these two from opset 19 on, where they mean the same
+    quantized = node.kind in ("DequantizeLinear", "QuantizeLinear")
+    opset = max(node.opset, 19) if quantized else node.opset
+    try:
+        with np.errstate(all="ignore"):
+            found: Any = ReferenceEvaluator(single, opsets={"": opset}).run(None, feed)
+    except Exception as error:
+        # The reference implementation raises whatever numpy or its own checks do.
+        raise ModelFileError(f"{node.place}: {error}") from error
+    return [np.asarray(each) for each in found]
 
 
 def pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:

@@ -270,8 +270,8 @@ def _flatten(graph: Any, prefix: str, bound: dict[str, Any], calls: list[Operati
             )
             continue
         single = len(outputs) == 1 and "as_tensors" not in node["outputs"][0]
-        place, owner = _place(node, outputs[0] if outputs else target)
         target = target.removeprefix("torch.ops.")
+        place, owner = _place(node, target)
         calls.append(Operation(target, arguments, outputs[0] if single else outputs, place, owner))
 
 
@@ -325,10 +325,10 @@ def _argument(item: Any, prefix: str, bound: dict[str, Any]) -> Any:
     raise ValueError(f"an argument of kind {kind!r}")
 
 
-def _place(node: Any, name: str) -> tuple[str, str]:
+def _place(node: Any, target: str) -> tuple[str, str]:
     stack = []
     for entry in node["metadata"].get("nn_module_stack", "").split(";"):
         parts = entry.split(",")
         if len(parts) == 3 and not parts[0].startswith("_empty"):
             stack.append((parts[0], parts[1], parts[2]))
-    return place_of(stack, name)
+    return place_of(stack, target)

@@ -21,42 +21,20 @@ from torch.export.graph_signature import ConstantArgument
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
+from relunorm.io.torch.aten.site import ENTRYWISE
 from relunorm.io.torch.aten.walk import lower
 from relunorm.io.torch.pt2 import read_beside, read_program
 from relunorm.network import Network
 from relunorm.network.head import Head
 
-#: Operations that leave the length of a vector as it is: looked through for the first product.
-_TRANSPARENT = frozenset(
-    {
-        "flatten",
-        "view",
-        "reshape",
-        "squeeze",
-        "dropout",
-        "detach",
-        "clone",
-        "contiguous",
-        "alias",
-        "to",
-        "_to_copy",
-        "add",
-        "sub",
-        "rsub",
-        "mul",
-        "div",
-        "neg",
-        "relu",
-        "leaky_relu",
-        "prelu",
-        "clamp",
-        "clamp_min",
-        "hardtanh",
-        "relu6",
-        "abs",
-        "batch_norm",
-    }
-)
+#: Operations that leave the length of a vector as it is, like those on each entry alone: looked
+#: through for the first product.
+# fmt: off
+_TRANSPARENT = ENTRYWISE | {
+    "flatten", "view", "reshape", "squeeze", "dropout", "detach", "clone", "contiguous", "alias",
+    "to", "_to_copy", "batch_norm",
+}
+# fmt: on
 
 
 def read_pt2(path: Path, example: Any = None) -> Network:
@@ -229,6 +207,10 @@ def _quiet() -> Iterator[None]:
             logger.disabled = False
 
 
+class _SeveralTensors(UnsupportedFormatError):
+    """A module that does not take one tensor and give one."""
+
+
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
     _check_statistics(module, origin)
@@ -236,6 +218,8 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
     for size in dict.fromkeys(_sizes(module)):
         try:
             program = _program(_export(module, (size,), origin), origin)
+        except _SeveralTensors:
+            raise  # whatever the shape
         except UnsupportedFormatError as error:
             failure = failure or error
             continue
@@ -305,7 +289,7 @@ def _program(exported: ExportedProgram, origin: str) -> Program:
     inputs = [str(name) for name in signature.user_inputs if name not in constants]
     outputs = [str(name) for name in signature.user_outputs]
     if len(inputs) != 1 or len(outputs) != 1:
-        raise UnsupportedFormatError(
+        raise _SeveralTensors(
             f"{origin}: {len(inputs)} inputs and {len(outputs)} outputs, expected one tensor in "
             "and one out; wrap it in a module that has them"
         )
@@ -383,7 +367,7 @@ def _named(target: Any, arguments: list[Any]) -> dict[str, Any]:
 def _place(node: torch.fx.Node) -> tuple[str, str]:
     """The module path of a call (with its own name where a function was called), and the class."""
     stack = list((node.meta.get("nn_module_stack") or {}).items())
-    return place_of([(key, *value) for key, value in stack], node.name)
+    return place_of([(key, *value) for key, value in stack], _target(node.target))
 
 
 def detached_copy(module: nn.Module) -> nn.Module:

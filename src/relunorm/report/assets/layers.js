@@ -13,7 +13,7 @@
     const range = body.output_range;
     return [
       R.el("p", {}, R.el("code", {}, body.words)),
-      R.table(["layer", "from", ">shape", "activation", "reads", ">parameters"], rows,
+      R.table(["layer", "from", ">shape", "activation", "reads", ">entries"], rows,
         "Layers of the network"),
       body.layers.of > last && R.note(`The first ${last} of ${body.layers.of} layers.`),
       R.el("h3", {}, "Range of the outputs ", R.kind(range.kind)),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from relunorm.arithmetic.floats import at_most
+from relunorm.clock import INTERRUPTED
 from relunorm.report.case import Case
-from relunorm.report.registry import NO_TIME
+from relunorm.report.registry import NEEDS_TIME, NO_TIME
 
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
@@ -25,6 +26,8 @@ CALLS = {
 
 #: What more time would bring to a section that ran out of it.
 MORE = {
+    "line": "follow the outputs along a line",
+    "geometry": "follow the data through the layers",
     "regions": "count all linear regions",
     "units": "prove the last units dead or alive",
     "removal": "prove more units removable",
@@ -207,7 +210,7 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
 
 def _only_time(name: str, entry: dict[str, Any]) -> bool:
     """Whether nothing but time was missing: then it is told with the others."""
-    return name in MORE and entry["why"].startswith(NO_TIME)
+    return name in MORE and entry["why"].startswith((NO_TIME, NEEDS_TIME, INTERRUPTED))
 
 
 def _open(body: dict[str, Any] | None) -> bool:

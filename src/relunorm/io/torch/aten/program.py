@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -45,28 +46,41 @@ class Program:
     shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
     trusted: bool = True
 
+    def __post_init__(self) -> None:
+        """Number calls of one function at one place, from the second on: ``act``, ``act#1``."""
+        seen: Counter[tuple[str, str]] = Counter()
+        for k, call in enumerate(self.operations):
+            again = seen[key := (call.place, _function(call.target))]
+            seen[key] += 1
+            if again:
+                self.operations[k] = replace(call, place=f"{call.place}#{again}")
 
-def place_of(stack: list[tuple[str, str, Any]], name: str) -> tuple[str, str]:
+
+def place_of(stack: list[tuple[str, str, Any]], target: str) -> tuple[str, str]:
     """Where a call stands in the tree of modules, and the class of the module that made it.
 
     Args:
         stack: (key, path, class) of the modules around the call, the outermost first.
-        name: of the call itself; added where a function was called rather than a module.
+        target: the operation; its name is added where a function was called rather than a module.
 
-    >>> place_of([("net.act@1", "act", "torch.nn.modules.activation.ReLU")], "relu_3")
-    ('act@1', 'ReLU')
-    >>> place_of([("net.block", "block", "Block")], "relu_3")
-    ('block.relu_3', 'Block')
+    >>> place_of([("net.act@1", "act", "torch.nn.modules.activation.ReLU")], "aten.relu.default")
+    ('act', 'ReLU')
+    >>> place_of([("net.block", "block", "Block")], "aten.relu_.default")
+    ('block.relu', 'Block')
     """
+    name = _function(target)
     if not stack:
         return name, ""
-    key, path, kind = stack[-1]
+    _, path, kind = stack[-1]
     owner = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-    call = key.partition("@")[2]
-    path = f"{path}@{call}" if call else path
     if owner.startswith("torch.nn.modules.") and path:
         return path, owner.rpartition(".")[2]
     return (f"{path}.{name}" if path else name), owner.rpartition(".")[2]
+
+
+def _function(target: str) -> str:
+    """What was called, in place or not."""
+    return split(target)[1].rstrip("_")
 
 
 def is_in_place(name: str) -> bool:
