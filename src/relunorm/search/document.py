@@ -12,13 +12,15 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, TextIO
+from typing import Any, ClassVar, TextIO, TypeVar
 
 import numpy as np
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import InvalidInputError
 from relunorm.search.tape import Ended, Tape
+
+Proof = TypeVar("Proof", bound="Document")
 
 
 class Document:
@@ -37,7 +39,7 @@ class Document:
         raise NotImplementedError
 
     @classmethod
-    def read(cls, document: dict[str, Any]) -> Self:
+    def read(cls: type[Proof], document: dict[str, Any]) -> Proof:
         """The proof of a document with the right keys; raises ValueError for a damaged one."""
         raise NotImplementedError
 
@@ -47,12 +49,12 @@ class Document:
             self.write(file)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls: type[Proof], path: str | Path) -> Proof:
         """Read a document."""
         return cls.from_dict(read(path))
 
     @classmethod
-    def from_dict(cls, document: Any) -> Self:
+    def from_dict(cls: type[Proof], document: Any) -> Proof:
         """The proof of a document; anything unexpected in it is refused."""
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema != cls.SCHEMA:
