@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from fuzzing.outcome import Case
@@ -158,9 +156,7 @@ def _affine(affine: Any) -> str:
 
 def written_domain(domain: Any) -> str:
     """The domain as the Python that makes it."""
-    names = {"Box": ("lo", "hi"), "Ball": ("middle", "reach"), "Polytope": ("A", "b")}
-    kind = type(domain).__name__
-    return f"{kind}({', '.join(str(np.asarray(getattr(domain, n)).tolist()) for n in names[kind])})"
+    return f"{type(domain).__name__}.from_dict({domain.to_dict()})"
 
 
 def main() -> int:

@@ -6,7 +6,11 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from relunorm import io
 from relunorm.network import Activation, Affine, Layer, Network
+
+#: Endings of files that hold a network as it is: all but the graphs of a framework.
+ARCHIVES = [ending.removeprefix(".") for ending in io.FILES if ending not in (".onnx", ".pt2")]
 
 ACTIVATIONS = (
     Activation("relu"),

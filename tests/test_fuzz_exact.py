@@ -14,6 +14,7 @@ import pytest
 from brute_force import pieces as tried_signs
 from exact_answers import difference, exceeds, inside, largest_margin, maximum, output_at
 from exact_oracle import box_cell, pieces, polytope_cell, read, volume
+from fuzz import written_domain
 from fuzzing.outcome import Case
 from fuzzing.places import box
 from fuzzing.shrink import shrunk
@@ -21,6 +22,7 @@ from fuzzing.subjects import SUBJECTS, draw_case, judged
 
 import relunorm as rn
 from relunorm import Activation, Affine, Layer, Network
+from relunorm.domain import KINDS, NormBall
 
 #: Cases of each subject: about a second each.
 CASES = {
@@ -164,3 +166,11 @@ def test_a_wrong_case_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     small = shrunk(case, fails, 2000)
     assert fails(small)
     assert small.networks[0].units < units
+
+
+def test_every_domain_is_written_as_the_python_that_makes_it():
+    box = rn.Box.cube(2)
+    ball, side = NormBall([0, 0], 0.5, 1, box), rn.Polytope([[1], [-1]], [1, 1])
+    for domain in (box, rn.Ball([0, 1], 2), ball, side):
+        again = eval(written_domain(domain), {kind.__name__: kind for kind in KINDS.values()})
+        assert again.digest == domain.digest

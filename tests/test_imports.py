@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from relunorm.domain import KINDS
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "relunorm"
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -97,7 +99,7 @@ def test_nothing_imports_the_command_line():
 #: The border turns what users have into domains, and so does what takes torch tensors.
 CONVERTS = ("domain", "io", "nn")
 
-KINDS_OF_DOMAINS = {"Domain", "Box", "Ball", "NormBall", "Polytope"}
+KINDS_OF_DOMAINS = {"Domain", *(kind.__name__ for kind in KINDS.values())}
 
 
 def may_ask(text: str) -> bool:

@@ -1,4 +1,8 @@
-"""A domain that no room has heard of: every question answers soundly, or says that it cannot."""
+"""Domains that no room has heard of: every question answers soundly, or says that it cannot.
+
+One has a curved side and is known by the box around it; one has flat sides, those of its box and
+one row, and answers as an equal polytope does.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.domain import KINDS, Domain, RandomState
 from relunorm.domain.documents import domain_from_dict, holds
 from relunorm.errors import InvalidDomainError
+from relunorm.search.rational import largest
 from relunorm.stability import stability
 
 Array = NDArray[np.float64]
@@ -92,6 +98,74 @@ class Ellipsoid(Domain):
         return cls(document["middle"], document["axes"])
 
 
+class Simplex(Domain):
+    """All x >= 0 with sum x <= 1: the box [0, 1]^d and one row."""
+
+    kind: ClassVar = "simplex"
+    fields: ClassVar = {"size": 0}
+    flat_sided: ClassVar = True  # type: ignore[assignment]
+
+    def __init__(self, size: int):
+        self.size = size
+        self.corners = np.concatenate([np.zeros((1, size)), np.eye(size)])
+
+    @property
+    def dimension(self) -> int:
+        return self.size
+
+    @property
+    def center(self) -> Array:
+        return np.full(self.size, 1 / (self.size + 1))
+
+    @property
+    def radius(self) -> float:
+        return 1.0
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        return (np.array([float(self.size)]),)
+
+    @property
+    def half_spaces(self) -> tuple[Array, Array]:  # type: ignore[override]
+        return np.ones((1, self.size)), np.ones(1)
+
+    def outer_ends(self) -> tuple[Array, Array]:
+        return np.zeros(self.size), np.ones(self.size)
+
+    def support(self, directions: ArrayLike) -> tuple[Array, Array]:
+        heights = self._directions(directions) @ self.corners.T
+        return heights.min(axis=1), heights.max(axis=1)
+
+    def maximizer(self, rows: Array) -> Array:
+        return self.corners[(rows @ self.corners.T).argmax(axis=1)]
+
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        return self.maximizer(self._directions(directions))
+
+    def project(self, points: Array) -> Array:
+        inside = np.maximum(points, 0.0)
+        return inside / np.maximum(inside.sum(axis=-1, keepdims=True) * (1 + 1e-15), 1.0)
+
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        rows = self._points(points)
+        return (rows >= -tolerance).all(axis=1) & (rows.sum(axis=1) <= 1 + tolerance)
+
+    def _holds(self, rows: Array) -> NDArray[np.bool_]:
+        small = np.array([sum(map(Fraction, row)) <= 1 for row in rows.tolist()])
+        return small & (rows >= 0).all(axis=1)
+
+    def sample(self, count: int, random_state: RandomState = None) -> Array:
+        rng = np.random.default_rng(random_state)
+        return self.project(rng.dirichlet(np.ones(self.size + 1), count)[:, 1:])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": self.size}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Simplex:
+        return cls(int(document["size"]))
+
+
 PLACE = Ellipsoid([0.25, -0.5], [1.5, 0.5])
 
 
@@ -154,3 +228,67 @@ def test_slopes_and_programs(network: rn.Network, points: Array) -> None:
 def test_what_needs_walls_refuses(ask: Callable[..., Any], network: rn.Network) -> None:
     with pytest.raises(InvalidDomainError, match=r"[Bb]ox"):
         ask(network, PLACE)
+
+
+SIMPLEX = Simplex(2)
+EQUAL = rn.Polytope([[-1.0, 0.0], [0.0, -1.0], [1.0, 1.0]], [0.0, 0.0, 1.0])
+
+
+def test_a_simplex_holds_only_what_lies_in_its_box() -> None:
+    assert holds(SIMPLEX, rn.Box.cube(2, 0.0, 0.5))
+    assert not holds(SIMPLEX, rn.Box.cube(2, -1.0, 0.2))
+    assert not holds(SIMPLEX, rn.Box.cube(2, 0.0, 0.6))
+    assert holds(rn.Box.cube(2, 0.0, 1.0), SIMPLEX)
+    assert holds(EQUAL, EQUAL)
+    assert not holds(EQUAL, rn.Box.cube(2, -1.0, 0.2))
+
+
+def test_a_simplex_answers_as_an_equal_polytope(
+    network: rn.Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, Simplex.kind, Simplex)
+    for row in ([1.0, 0.0], [0.0, -1.0]):
+        one, two = (rn.maximize(network, place, row) for place in (SIMPLEX, EQUAL))
+        assert one.exact
+        assert one.upper == pytest.approx(two.upper, rel=1e-6)
+        assert SIMPLEX.holds(one.point)[0]
+        assert one.certificate is not None
+        assert one.certificate.verify(network).holds
+    for mine, other in zip(
+        stability(network, SIMPLEX).layers, stability(network, EQUAL).layers, strict=True
+    ):
+        assert list(mine.verdict) == list(other.verdict)
+    small = rn.normalize(network, "canonical", SIMPLEX)
+    assert small.certificate is not None
+    assert rn.verify(small.certificate, network, small.network).holds
+    assert rn.compare(network, small.network, SIMPLEX).verdict in ("equal", "within")
+    one, two = (rn.lipschitz(network, place) for place in (SIMPLEX, EQUAL))
+    assert (one.lower, one.upper) == pytest.approx((two.lower, two.upper), rel=1e-9)
+    assert one.certificate is not None
+    assert one.certificate.verify(network).holds
+    one, two = (rn.sensitivity(network, place) for place in (SIMPLEX, EQUAL))
+    np.testing.assert_allclose(one.upper, two.upper, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(one.lower, two.lower, rtol=1e-9, atol=1e-12)
+    one, two = (rn.regions(network, place) for place in (SIMPLEX, EQUAL))
+    assert len(one) == len(two)
+    assert one.volume().sum() == pytest.approx(0.5, rel=1e-9)
+    one, two = (rn.region_at(network, [0.25, 0.25], place) for place in (SIMPLEX, EQUAL))
+    corners = [np.round(region.vertices(), 9) + 0.0 for region in (one, two)]
+    assert sorted(map(tuple, corners[0])) == sorted(map(tuple, corners[1]))
+
+
+def test_slopes_across_a_side_of_length_zero_are_refused(
+    network: rn.Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simplex, "outer_ends", lambda self: (np.zeros(2), np.array([1.0, 0.0])))
+    for ask in (rn.lipschitz, rn.sensitivity):
+        with pytest.raises(InvalidDomainError, match=r"length zero|no interior"):
+            ask(network, Simplex(2))
+
+
+def test_a_simplex_in_fractions() -> None:
+    net = rn.Network.from_weights([[[1.0, 1.0], [-1.0, -1.0]], [[-1.0, -1.0]]])  # -|x + y|
+    found = largest(net, SIMPLEX, [(np.eye(1), np.zeros(1))], Clock(None))  # of |x + y|
+    assert found.value == 1
+    found = largest(net, SIMPLEX, [(-np.eye(1), np.zeros(1))], Clock(None))
+    assert found.value == 0

@@ -18,6 +18,8 @@ from relunorm.embedded import verify
 from relunorm.embedded.arithmetic.integers import RANGES, chosen
 from relunorm.embedded.arithmetic.scales import _Builder, build
 from relunorm.embedded.arithmetic.terms import Kernel
+from relunorm.embedded.c.file import TARGETS, Target
+from relunorm.embedded.c.tables import read_tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Activation, Affine, Layer
 from relunorm.network.head import Head, Step
@@ -530,3 +532,22 @@ def test_inputs_of_another_shape_are_refused() -> None:
     program = to_c(mlp(1, 3, 1), Box([-3.0], [3.0]), bits=16, **QUICK).program
     with pytest.raises(InvalidInputError, match="expected rows of 1 integers"):
         program([[1, 2]])
+
+
+def test_a_target_is_an_entry_in_the_table(monkeypatch):
+    def read(macro: str, kind: str) -> list[str]:
+        return [f"#define {macro}(p) far_read((const __flash {kind} *)(p))"]
+
+    monkeypatch.setitem(TARGETS, "z8", Target(600, 64, "z8/far.h", "__attribute__((far))", read))
+    network = mlp(2, 3, 1)
+    made = to_c(network, Box.cube(2), target="z8", **QUICK)
+    assert "#include <stdint.h>\n#include <z8/far.h>\n" in made.source
+    assert "] __attribute__((far)) = {" in made.source
+    assert "_READ_INT16(p) far_read((const __flash int16_t *)(p))" in made.source
+    assert verify(made.certificate, network, made.source).holds
+    assert (
+        read_tables(made.source).keys()
+        == read_tables(to_c(network, Box.cube(2), **QUICK).source).keys()
+    )
+    with pytest.raises(InvalidInputError, match="600"):
+        to_c(mlp(2, 200, 1), Box.cube(2), target="z8", **QUICK)

@@ -18,7 +18,7 @@ from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.maximize import decide_any
 from relunorm.search.proof import SearchProof
-from relunorm.search.tape import Tape
+from relunorm.search.tape import VERSION, Tape
 
 SQUARE = Box.cube(2)
 TRIANGLE = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])
@@ -157,7 +157,9 @@ def test_what_does_not_fit_even_folded_is_bounded_once(slope):
     assert found.certificate is not None
     assert found.certificate.verify(network).holds
     assert not replace(found.certificate, limit=found.upper - 1e-6).verify(network).holds
-    assert not replace(found.certificate, tape=Tape()).verify(network).holds
+    empty = Tape()
+    empty.write(np.array([VERSION]))
+    assert not replace(found.certificate, tape=empty).verify(network).holds
     # rows . f <= rhs at once: the second row alone is never satisfied
     never = rn.decide(network, box, rows, [found.upper, -10.0 - first.upper])
     assert never.verdict == "proved"

@@ -21,6 +21,7 @@ from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.relate import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.search.tape import VERSION
 from relunorm.stability.proof import SCHEMA as BOUNDS
 from relunorm.stability.proof import pack, unpacked
 
@@ -271,10 +272,14 @@ NIL = Network.from_weights([[[1.0]], [[1.0]]], [[-3.0], [0.0]])  # relu(x - 3), 
 DEAD = {"kind": ["linear"], "block": [-1], "index": [-1], "factor": [0.0], "constant": [0.0]}
 
 
-EMPTY = {"dtype": "float32", "shape": [0], "data": "eJwDAAAAAAE="}
 SIDE = {"layer": 0, "unit": 0, "sign": 1}
 IN_FRACTIONS = {"kind": "rational", **SIDE, "parts": 1}
-WITHOUT_A_TREE = {"kind": "search", **SIDE, "limit": (-1e-9).hex(), "tape": EMPTY}
+WITHOUT_A_TREE = {
+    "kind": "search",
+    **SIDE,
+    "limit": (-1e-9).hex(),
+    "tape": pack(np.array([VERSION])),
+}
 BY_A_SOLVER = {"kind": "milp", **SIDE, "margin": (0.0).hex()}
 
 
@@ -406,12 +411,23 @@ def test_a_search_with_another_claim_is_refused(searched, key, value) -> None:
     assert not verify(forged, first, second).holds
 
 
+def test_a_tape_of_another_version_on_the_residual_is_refused(searched) -> None:
+    first, second, certificate = searched
+    document = certificate.to_dict()
+    tape = unpacked(document["residual"]["search"]["tape"])
+    for old in (tape[1:], np.append(VERSION + 1, tape[1:])):
+        forged = _edited(
+            document, ("residual", "search"), lambda d, old=old: d.update(tape=pack(old))
+        )
+        assert "version" in verify(forged, first, second).problems[0]
+
+
 def test_a_changed_tape_on_the_residual_is_refused(searched) -> None:
     """A leaf, a cut or a half left out, a slope, a sign or a number changed, and sealed again."""
     first, second, certificate = searched
     document = certificate.to_dict()
     tape = unpacked(document["residual"]["search"]["tape"])
-    cuts, closed, at = [], [], 0
+    cuts, closed, at = [], [], 1
     while at < len(tape):
         size = 6
         if tape[at] in (2.0, 3.0):

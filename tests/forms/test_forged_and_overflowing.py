@@ -13,10 +13,13 @@ from test_commands import run
 import relunorm as rn
 from relunorm.domain.documents import holds
 from relunorm.errors import InvalidNetworkError
+from relunorm.forms.certificate.certificate import SCHEMA as CERTIFICATE
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
+from relunorm.search.tape import VERSION
+from relunorm.stability.proof import SCHEMA as BOUNDS
 
 LINE = rn.Box([-1.0], [1.0])
 build = rn.Network.from_weights
@@ -42,7 +45,7 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
     """A sealed certificate that claims 1e-9."""
     none = dict.fromkeys(("first", "second", "difference"))
     document = {
-        "schema": "relunorm.certificate/6",
+        "schema": CERTIFICATE,
         "domain": domain,
         "networks": [{"digest": n.digest, "units": n.units} for n in (first, second)],
         "bounds": [1e-9],
@@ -61,15 +64,16 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
 
 def test_a_tree_that_names_a_child_twice_proves_nothing() -> None:
     first, second = ramp(2.0), ramp(5.0)  # relu(x) and 0
-    tape = np.array([1.0, 0.0, -1.0, 0.0, 1.0, 1.0])  # the whole is cut at x = 0 into 1 and 1
+    cut = [1.0, 0.0, -1.0, 0.0, 1.0, 1.0]  # the whole, at x = 0, into 1 and 1
+    tape = np.array([VERSION, *cut])
     data = base64.b64encode(zlib.compress(tape.tobytes())).decode()
     tree = {
         "kind": "search", "layer": 1, "unit": 0, "sign": 1, "limit": (0.0).hex(),
-        "tape": {"dtype": "float64", "shape": [6], "data": data},
+        "tape": {"dtype": "float64", "shape": [7], "data": data},
     }  # fmt: skip
     proofs = [
         {
-            "schema": "relunorm.bounds/2", "network": network.digest, "box_duals": None,
+            "schema": BOUNDS, "network": network.digest, "box_duals": None,
             "proofs": items,
         }
         for network, items in ((first, [tree]), (second, []))

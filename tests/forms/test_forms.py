@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from strategies import networks as any_networks
 
 import relunorm as rn
 from relunorm import matrix as mx
+from relunorm.cli.models.normalize import normalize as command
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import seal
 from relunorm.forms.rewrite import row_norms
@@ -340,3 +342,17 @@ def test_constant_and_affine_networks() -> None:
         pure = rn.normalize(network, "unit", pure=True).network
         assert not pure.output.bias.any()
         same_function(network, pure, domain)
+
+
+def test_forms_are_named_where_they_are_asked_for() -> None:
+    *most, last = SHAPES
+    (option,) = get_type_hints(command, include_extras=True)["form"].__metadata__
+    assert f"{', '.join(most)} or {last} " in option.help
+    text = " ".join((rn.normalize.__doc__ or "").split())
+    assert (
+        f"form: {', '.join(most)} or {last};".replace("minimal", "minimal (removal only)") in text
+    )
+    *most, last = (name for name, shape in SHAPES.items() if shape.minimal_first)
+    assert f"by default for {', '.join(most)} and {last}." in text
+    *most, last = (name for name, shape in SHAPES.items() if shape.needs_domain)
+    assert f"Needed by {', '.join(most)} and {last}." in text

@@ -32,9 +32,9 @@ def draw(rng: Rng) -> Case:
 def _head(rng: Rng, outputs: int) -> rn.Head:
     """Not a scaling alone, which is an affine map to every format and becomes part of the last."""
     kinds = ["softmax", "sigmoid", "tanh", "argmax", "softplus"]
-    first = rn.head.Step(str(rng.choice(kinds if outputs > 1 else kinds[1:3])))  # type: ignore[arg-type]
+    first = rn.Step(str(rng.choice(kinds if outputs > 1 else kinds[1:3])))  # type: ignore[arg-type]
     scaled = first.kind in ("sigmoid", "tanh") and rng.random() < 0.5
-    return rn.Head((first, rn.head.Step("scale", numbers=tuple(rng.normal(size=2))))[: 1 + scaled])
+    return rn.Head((first, rn.Step("scale", numbers=tuple(rng.normal(size=2))))[: 1 + scaled])
 
 
 def judge(case: Case, out: Outcome) -> None:

@@ -18,6 +18,7 @@ from fuzzing.nets import Rng
 from fuzzing.outcome import Case, Outcome, jumps, short
 from fuzzing.places import Place, place_for
 from relunorm import Certificate, Network
+from relunorm.stability.proof import SCHEMA as BOUNDS
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +190,7 @@ def _claiming(rng: Rng, document: dict, first: Network, other: Network, second: 
                  "constant": [0.0] * n}
             )  # fmt: skip
         document["proofs"].append(
-            {"schema": "relunorm.bounds/2", "network": folded.digest, "box_duals": None,
+            {"schema": BOUNDS, "network": folded.digest, "box_duals": None,
              "proofs": lines}
         )  # fmt: skip
         document["relations"].append(relations)

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import networks
+from strategies import ARCHIVES, networks
 
 import relunorm as rn
 from relunorm.atomic import atomic_path, write_bytes
@@ -21,7 +21,7 @@ from relunorm.errors import ModelFileError, RelunormError, UnsupportedFormatErro
 SMALL = rn.Network.from_weights([[[1.0, -2.0], [0.5, 1.0]], [[1.0, 1.0]]], [[0.1, 0.2], [0.3]])
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("ending", ARCHIVES)
 @given(network=networks())
 def test_round_trip_is_exact(
     network: rn.Network, ending: str, tmp_path_factory: pytest.TempPathFactory
@@ -36,7 +36,7 @@ def test_round_trip_is_exact(
     )
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("ending", ARCHIVES)
 def test_float32_rounds_once(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"net.{ending}"
     rn.save(SMALL, path, dtype="float32")
@@ -51,7 +51,7 @@ def test_plain_npz_is_the_documented_form(tmp_path: Path) -> None:
         np.testing.assert_array_equal(arrays["W0"], [[1.0, -2.0], [0.5, 1.0]])
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "onnx"])
+@pytest.mark.parametrize("ending", [*ARCHIVES, "onnx"])
 @given(cut=st.floats(0, 1), noise=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255))))
 def test_damaged_files_give_our_errors(
     cut: float, noise: list[tuple[float, int]], ending: str, tmp_path_factory

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
+from strategies import ARCHIVES
 from torch import Tensor, nn
 
 import relunorm as rn
@@ -126,9 +127,9 @@ HEADS: dict[str, rn.Network] = {
 def test_heads_come_back_from_files_and_run_in_onnxruntime(name: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     net = HEADS[name]
-    for file in ("net.npz", "net.safetensors"):
-        rn.save(net, tmp_path / file)
-        again = rn.load(tmp_path / file)
+    for ending in ARCHIVES:
+        rn.save(net, tmp_path / f"net.{ending}")
+        again = rn.load(tmp_path / f"net.{ending}")
         assert (again, again.head) == (net, net.head)
     proto = rn.to_onnx(net, dtype="float64")
     again = rn.load(proto)

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
-from strategies import ACTIVATIONS, networks
+from strategies import ACTIVATIONS, ARCHIVES, networks
 from torch import nn
 from torch_models import MODELS, model
 
@@ -38,7 +38,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 def test_the_same_network_comes_back(tmp_path_factory: Any, network: Network) -> None:
     """Skips, sparse maps, linear stages, steps with any value at 0."""
     folder = tmp_path_factory.mktemp("back")
-    for ending in ("npz", "safetensors", "onnx"):
+    for ending in (*ARCHIVES, "onnx"):
         assert there_and_back(network, folder / f"net.{ending}").digest == network.digest
 
 
@@ -116,7 +116,7 @@ def test_torch_to_onnxruntime(name: str, dtype: str, tolerance: float, tmp_path:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("ending", ARCHIVES)
 def test_torch_to_own_files(name: str, ending: str, tmp_path: Path) -> None:
     network = rn.load(model(name).eval(), example=MODELS[name][1])
     rn.save(network, tmp_path / f"net.{ending}")

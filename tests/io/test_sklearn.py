@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from strategies import ARCHIVES
 
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
@@ -79,7 +80,7 @@ def test_what_scikit_learn_cannot_hold() -> None:
         rn.load(MLPRegressor(activation="tanh"))
 
 
-@pytest.mark.parametrize("ending", ["", ".onnx", ".npz", ".safetensors"])
+@pytest.mark.parametrize("ending", ["", "onnx", *ARCHIVES])
 def test_the_columns_of_a_dataframe_are_found_by_name(ending: str, tmp_path) -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(2)
@@ -89,8 +90,8 @@ def test_the_columns_of_a_dataframe_are_found_by_name(ending: str, tmp_path) -> 
     pipeline.fit(frame, frame["height"] - frame["age"])
     network = rn.load(pipeline)
     if ending:
-        rn.save(network, tmp_path / f"m{ending}", dtype="float64")
-        network = rn.load(tmp_path / f"m{ending}")
+        rn.save(network, tmp_path / f"m.{ending}", dtype="float64")
+        network = rn.load(tmp_path / f"m.{ending}")
     assert [column.name for column in network.columns] == names
     assert rn.load(pipeline.fit(frame.to_numpy(), frame["age"])).columns == ()
     turned = frame[names[::-1]].assign(more=1.0)

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from strategies import ARCHIVES
 from torch import nn
 from torch_models import MODELS, model
 
@@ -197,7 +198,7 @@ def branches() -> rn.Network:
         return rn.load(Branches().eval(), example=(1, 6, 7))
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("ending", ARCHIVES)
 @pytest.mark.parametrize("name", ["small", "branches"])
 def test_archives_keep_the_structure(name: str, ending: str, tmp_path: Path) -> None:
     network = branches() if name == "branches" else rn.load(small_cnn(), example=SHAPE)

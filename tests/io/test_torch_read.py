@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -440,6 +441,40 @@ def test_shape_that_nothing_fixes(function):
     module.spare = nn.Linear(3, 2)
     with pytest.raises(UnsupportedFormatError, match="not fixed by its first operation"):
         rn.load(module)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.3), nn.PReLU(), nn.Hardsigmoid(), nn.Hardtanh(),
+        nn.Softshrink(), nn.RReLU(), nn.Threshold(0.0, 0.0), Lambda(torch.abs),
+        Lambda(lambda x: torch.heaviside(x, torch.zeros(()))), Lambda(lambda x: x.clamp_max(0.5)),
+        Lambda(lambda x: torch.maximum(x, -2 * x)), Lambda(lambda x: -x / 2 + 1),
+    ],
+)  # fmt: skip
+def test_shape_that_is_fixed_behind_a_unit(unit):
+    torch.manual_seed(0)
+    module = nn.Sequential(unit, nn.Linear(3, 2)).eval()
+    network = rn.load(module)
+    assert network.input_shape == (3,)
+    x = torch.linspace(-4, 4, 30).reshape(10, 3)
+    np.testing.assert_allclose(network(x.numpy()), module(x).detach().numpy(), atol=1e-6)
+
+
+def test_what_is_refused_comes_with_all_that_is_read():
+    with pytest.raises(UnsupportedOperationError) as refused:
+        rn.load(nn.Sequential(nn.Linear(3, 2), nn.GELU(), nn.Linear(2, 1)))
+    listed = str(refused.value).split("Supported: ")[1]
+    for name in (
+        "hardsigmoid",
+        "softshrink",
+        "rrelu",
+        "threshold",
+        "heaviside",
+        "linear",
+        "argmax",
+    ):
+        assert name in re.split(r"\W+", listed)
 
 
 def test_two_inputs():

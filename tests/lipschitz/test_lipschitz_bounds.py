@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from itertools import pairwise
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -12,18 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import networks
 
-from relunorm import Activation, Affine, Layer, Network, theorem6
+from relunorm import Activation, Affine, Layer, Network, lipschitz, theorem6
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.lipschitz import norms
 from relunorm.lipschitz.methods.paths import absolute_paths, path_matrix
 from relunorm.lipschitz.methods.sdp import lipsdp
 from relunorm.lipschitz.methods.spectral import norm_product
 from relunorm.lipschitz.norms import (
     as_norm,
+    from_l2,
     is_positive_definite,
+    matrix_size,
     nonnegative_spectral_bound,
+    of_errors,
     operator_norm,
     operator_norms,
 )
+from relunorm.lipschitz.search import steepest
 
 SMOOTH = (Activation("relu"), Activation("leaky", 0.125), Activation("leaky", 1.5))
 NORMS = (1.0, 2.0, np.inf)
@@ -174,3 +180,39 @@ def test_lipsdp_refuses_steps_and_very_wide_networks(monkeypatch):
     monkeypatch.setattr(import_module("relunorm.lipschitz.methods.sdp"), "MAX_SIZE", 5)
     with pytest.raises(InvalidNetworkError, match="stops at 5"):
         lipsdp(he_net(0, 4, 4, 1))
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        lambda p: operator_norm(np.eye(2), p),
+        lambda p: operator_norms(np.ones((1, 2, 2)), p),
+        lambda p: of_errors(np.ones((2, 2)), p),
+        lambda p: matrix_size(np.ones((2, 2)), p),
+        lambda p: matrix_size(np.ones((2, 1)), p),
+        lambda p: from_l2(p, 2, 2),
+        lambda p: lipschitz(he_net(0, 2, 3, 1), norm=p, time_limit=0.1),
+    ],
+)
+def test_a_norm_without_its_bounds_is_refused(bound, monkeypatch):
+    monkeypatch.setitem(norms.NORMS, 3.0, "3")
+    for known in (1.0, 2.0, np.inf):
+        assert bound(known)
+    with pytest.raises(InvalidInputError, match="norm 3 "):
+        bound(3.0)
+
+
+def test_the_search_for_steep_regions_has_no_bound_on_an_unknown_norm():
+    sizes = np.array([[1.0, 2.0], [3.0, 4.0]])
+    found = {p: steepest._norm.py_func(sizes, p) for p in (1.0, 2.0, np.inf, 3.0)}
+    assert found == {1.0: 6.0, 2.0: pytest.approx(np.sqrt(30)), np.inf: 7.0, 3.0: np.inf}
+
+
+def test_norms_are_named_where_they_are_asked_for(monkeypatch):
+    *most, last = norms.NORMS.values()
+    command = import_module("relunorm.cli.questions.lipschitz").lipschitz
+    (option,) = get_type_hints(command, include_extras=True)["norm"].__metadata__
+    assert option.help.startswith(f"{', '.join(most)} or {last}, ")
+    monkeypatch.setitem(norms.NORMS, 3.0, "3")
+    with pytest.raises(InvalidInputError, match=r"use 1, 2, inf or 3$"):
+        as_norm("l5")

@@ -15,7 +15,17 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import FORMS, NEED, NO_MARK, NOTHING, REACH, SHUT, SPLIT, TOUCH
+from relunorm.lipschitz.search.signs import (
+    FORMS,
+    LOW,
+    NEED,
+    NO_MARK,
+    NOTHING,
+    REACH,
+    SHUT,
+    SPLIT,
+    TOUCH,
+)
 from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.search.tape import Tape
 
@@ -222,6 +232,8 @@ def entries(tape: np.ndarray, inputs: int) -> list[tuple[float, int, int]]:
         mark = tape[at]
         if mark in (NO_MARK, FORMS, SHUT):
             size = 1
+        elif mark == LOW:
+            size = 2
         elif mark == NOTHING:
             size = 2 + 2 * int(tape[at + 1])
         elif mark == REACH:
@@ -293,6 +305,32 @@ def test_changes_that_leave_a_proof_prove_nothing_wrong():
         new, at = tape.copy(), rng.integers(len(tape))
         new[at] = rng.choice([new[at] + 1, new[at] - 1, 0.0, 1.0, 7.0, 1e3 * new[at], rng.normal()])
         assert not changed(weak, new).verify(network).holds
+
+
+def test_a_limit_that_bounds_exceed_is_refused():
+    """Slopes that bounds with further signs close: other limits prove less, or nothing."""
+    network, box = random_net(15, (4, 12, 10, 1)), Box.cube(4)
+    found = rn.sensitivity(network, box, time_limit=None)
+    regions = rn.regions(network, box).affine()[0]
+    assert found.exact.all()
+    assert found.certificate is not None
+    seen = 0
+    for claim in found.certificate.claims:
+        output, axis, sign = claim.goal
+        if not claim.tapes:
+            continue
+        true = (sign * regions[:, output, axis]).max()
+        proof = replace(found.certificate, claims=(replace(claim, upper=true + 1e-6),))
+        assert proof.verify(network).holds
+        tape = numbers(claim.tapes[0])
+        lows = [at for mark, at, _ in entries(tape, 4) if mark == LOW]
+        seen += len(lows)
+        for at in lows[:3]:
+            for limit in (1.01 * abs(tape[at + 1]) + 1.0, -1e3, np.nan):
+                new = tape.copy()
+                new[at + 1] = limit
+                assert not changed(proof, new).verify(network).holds
+    assert seen > 3
 
 
 def test_a_side_that_is_not_empty_is_not_excluded():

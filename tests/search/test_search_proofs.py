@@ -16,7 +16,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.extrema.maximize import decide_any
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
-from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, Tape
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape
 
 
 def network(seed: int, widths: tuple[int, ...] = (3, 8, 8, 2), slope: float = 0.0) -> Network:
@@ -184,7 +184,7 @@ def changed(proof: SearchProof, numbers: np.ndarray) -> SearchProof:
 
 
 def entries(tape: np.ndarray) -> list[tuple[int, int]]:
-    found, at = [], 0
+    found, at = [], 1
     while at < len(tape):
         size = 6
         if tape[at] in (CLOSED, FOLDED):
@@ -261,6 +261,17 @@ def test_any_number_changed_is_refused_or_still_a_proof():
     assert not false.verify(net).holds
 
 
+def test_tapes_of_another_version_are_refused_by_number():
+    net, _, proof = decided()
+    tape = np.concatenate(list(proof.tape))
+    assert tape[0] == VERSION
+    for old, found in ((np.append(100.0, tape[1:]), "100"), (tape[1:], "version"), ([], "no")):
+        result = changed(proof, np.array(old)).verify(net)
+        assert not result.holds
+        assert found in result.reason
+        assert "make the proof again" in result.reason
+
+
 def test_documents_with_surprises_are_refused(tmp_path):
     net, _, proof = decided()
     proof.save(tmp_path / "p.json")
@@ -273,10 +284,11 @@ def test_documents_with_surprises_are_refused(tmp_path):
         {"unit_steps": -2},
         {"claim": {"limit": float("nan"), "strict": True}},
         {"groups": [{"A": [1.0], "b": [1.0]}]},
-        {"schema": "relunorm.proof/0"},
     ):
         with pytest.raises(InvalidInputError):
             SearchProof.from_dict({**document, **change})
+    with pytest.raises(InvalidInputError, match=r"schema is 'relunorm\.proof/1'"):
+        SearchProof.from_dict({**document, "schema": "relunorm.proof/1"})
     short = {k: v for k, v in document.items() if k != "claim"}
     with pytest.raises(InvalidInputError, match="claim"):
         SearchProof.from_dict(short)

@@ -22,6 +22,7 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.network import Activation
+from relunorm.search.tape import VERSION
 from relunorm.stability import Proofs, replay, stability
 from relunorm.stability.proof import FractionProof, SearchedProof
 from relunorm.stability.replay import rule_bounds
@@ -190,8 +191,10 @@ def test_a_search_proof_needs_all_of_its_tree() -> None:
 
     assert not refused()
     assert refused(tape=item.tape[:-1])
-    assert refused(tape=item.tape[6:])
+    assert refused(tape=item.tape[1:])  # of no version
+    assert refused(tape=np.append(VERSION, item.tape[7:]))
     assert refused(tape=np.zeros(0))
+    assert refused(tape=np.array([VERSION]))
     assert refused(sign=-item.sign)
     assert refused(unit=99)
     assert refused(limit=item.limit - 1e3)

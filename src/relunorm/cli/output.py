@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 #: What most commands are about.
 ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
 
-#: Where inputs live, spelled out.
-DOMAIN: Any = typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
+#: Where inputs live, spelled out, and the option of most commands.
+DOMAINS = "box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv"
+DOMAIN: Any = typer.Option(help=f"{DOMAINS}.")
 
 #: The option every command has.
 Json = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.output import (
+    DOMAINS,
     Example,
     Json,
     ModelFile,
@@ -51,8 +52,7 @@ def report(
     domain: Annotated[
         str | None,
         typer.Option(
-            help="Where to look: box:-1,1, ball:2, box:@f.npz, polytope:@f.npz or data:f.csv. By "
-            "default the box around the data, else box:-1,1."
+            help=f"Where to look: {DOMAINS}. By default the box around the data, else box:-1,1."
         ),
     ] = None,
     out: Annotated[

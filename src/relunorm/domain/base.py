@@ -3,7 +3,7 @@
 A new domain is one class in one file: the abstract members here, and a name in `KINDS` of
 ``relunorm.domain``. Nobody outside asks for its type. What has a faster or a sharper way for some
 domains asks for what that way needs (`Domain.as_box`, `as_ball`, `half_spaces`, `flat_sided`,
-`end_signs`), and takes a box around all others: sound, but loose.
+`end_signs`), and takes the box of `outer_ends` around all others: sound, but loose.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ class Domain(ABC):
     """A bounded, non-empty, closed convex set of inputs."""
 
     #: The word for it in files and on the command line; the names of its numbers there and how
-    #: many axes each has; and those that a certificate adds.
+    #: many axes each has.
     kind: ClassVar[str]
     fields: ClassVar[Mapping[str, int]]
-    proof_fields: ClassVar[Mapping[str, int]] = {}
+
+    #: Whether `half_spaces` alone are the domain. What proves its box is then written into every
+    #: certificate; all other domains know their box.
+    only_rows: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -122,7 +125,8 @@ class Domain(ABC):
 
     @abstractmethod
     def outer_ends(self) -> tuple[Vector, Vector]:
-        """The ends of a box that holds the domain, in real arithmetic."""
+        """The ends of a box that holds the domain, in real arithmetic; they are sides of it where
+        it is `flat_sided`."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -145,8 +149,16 @@ class Domain(ABC):
 
     @cached_property
     def half_spaces(self) -> tuple[NDArray[np.float64], Vector]:
-        """(A, b): with the box around it, the domain lies in A x <= b. No rows for most."""
+        """(A, b): the domain lies in the box of `outer_ends` and in A x <= b. No rows for most."""
         return np.zeros((0, self.dimension)), np.zeros(0)
+
+    @cached_property
+    def sides(self) -> tuple[NDArray[np.float64], Vector]:
+        """(A, b): A x <= b is all that box and `half_spaces` say of the domain."""
+        if self.only_rows:
+            return self.half_spaces
+        (A, b), (lo, hi), eye = self.half_spaces, self.outer_ends(), np.eye(self.dimension)
+        return np.concatenate([eye, -eye, A]), np.concatenate([hi, -lo, b])
 
     @property
     def rows(self) -> int:
@@ -160,7 +172,7 @@ class Domain(ABC):
 
     @property
     def flat_sided(self) -> bool:
-        """Whether the box around it and `half_spaces` are all there is to the domain."""
+        """Whether the domain is the box of `outer_ends`, cut by `half_spaces` and nothing else."""
         return False
 
     @property
@@ -226,11 +238,10 @@ class Domain(ABC):
 
     @cached_property
     def bounding_box(self) -> Box:
-        """The smallest box around the domain, up to rounding; around a ball rounded outward."""
+        """A box around the domain; the smallest one, up to rounding, around a polytope."""
         from relunorm.domain.box import Box
 
-        lo, hi = self.support(np.eye(self.dimension))
-        return Box(lo, np.maximum(lo, hi))
+        return Box(*self.outer_ends())
 
     def check_dimension(self, dimension: int, what: str = "the network") -> None:
         """Raise `InvalidDomainError` unless the domain has this many coordinates."""

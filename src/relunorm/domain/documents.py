@@ -6,7 +6,7 @@ domain holds another is decided in rational arithmetic, never up to a tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -37,7 +37,7 @@ def domain_from_dict(document: dict[str, Any], where: str = "the certificate") -
 def reach_from_dict(document: dict[str, Any]) -> Reach:
     """The domain of a certificate, its box proved again without a solver."""
     domain = domain_from_dict(document)
-    if not domain.rows:
+    if not domain.only_rows:
         return reach_of(domain)
     try:
         return reach_of(domain, np.asarray(document["box_duals"], dtype=np.float64))
@@ -70,19 +70,14 @@ def holds(outer: Domain, inner: Domain) -> bool:
         inner = Box(reach.lo, reach.hi)
     if outer.as_ball is not None:
         return _in_ball(outer.as_ball, inner)
-    return outer.flat_sided and all(
-        inner.end_signs(row, -Fraction(float(end)))[1] <= 0 for row, end in _sides(outer)
+    if not outer.flat_sided:
+        return False
+    A, b = outer.sides
+    rows = ({int(j): Fraction(row[j]) for j in np.flatnonzero(row)} for row in A)
+    return all(
+        inner.end_signs(row, -Fraction(end))[1] <= 0
+        for row, end in zip(rows, b.tolist(), strict=True)
     )
-
-
-def _sides(domain: Domain) -> Iterator[tuple[dict[int, Fraction], float]]:
-    """Rows a and ends b of the inequalities a.x <= b that a domain with flat sides is."""
-    if domain.as_box is not None:
-        for sign, ends in ((1, domain.as_box.hi), (-1, -domain.as_box.lo)):
-            yield from (({j: Fraction(sign)}, end) for j, end in enumerate(ends))
-    A, b = domain.half_spaces
-    for row, end in zip(A.tolist(), b, strict=True):
-        yield {j: Fraction(a) for j, a in enumerate(row) if a}, end
 
 
 def _in_ball(outer: Ball, inner: Domain) -> bool:

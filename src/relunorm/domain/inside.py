@@ -104,7 +104,7 @@ def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> lis
 @lru_cache(maxsize=8)
 def _equalities(domain: Domain) -> list[list[Fraction]]:
     """Rows a, b of the equalities a.x = b that two opposite inequalities state."""
-    A, b = domain.half_spaces
+    A, b = domain.sides
     table = np.column_stack([A, b])[np.abs(A).max(axis=1) > 0] + 0.0
     small = table.size <= NUMBERS  # then rows may be opposite up to a positive factor
     rows = [_primitive(row) if small else tuple(row) for row in table.tolist()]

@@ -45,7 +45,7 @@ class Polytope(Domain):
 
     kind: ClassVar = "polytope"
     fields: ClassVar = {"A": 2, "b": 1}
-    proof_fields: ClassVar = {"box_duals": 2}
+    only_rows: ClassVar = True
 
     A: NDArray[np.float64]
     b: Vector

@@ -96,8 +96,8 @@ def reach_of(domain: Domain, duals: ArrayLike | None = None) -> Reach:
     Args:
         duals: the multipliers that prove a polytope's box, to replay it without a solver.
     """
-    A, b = domain.half_spaces
-    if not len(b):
+    if not domain.only_rows:
         return Reach(domain, *domain.outer_ends())
+    A, b = domain.half_spaces
     proof = box_duals(A, b) if duals is None else np.asarray(duals, dtype=np.float64)
     return Reach(domain, *ends_by_duality(A, b, proof), proof)

@@ -179,7 +179,7 @@ def to_c(
         bits: 8, 16 or 32 for weights, inputs and values. If omitted: 16, or with ``epsilon`` the
             smallest tables that meet it, weights of 8 and 16 bits mixed.
         epsilon: how far outputs may move, rounding the input included.
-        target: ``c99``, ``avr`` (tables in flash) or ``arm``.
+        target: what the program is for, such as ``avr``, whose tables lie in flash.
         floats: single precision instead of integers.
         style: ``layers``, or for one or two inputs ``pieces``: the affine pieces in a search tree.
         classes: add a function that gives the class, and a claim about it.
@@ -189,7 +189,7 @@ def to_c(
             that ``epsilon`` leaves their rounding out. Both bounds are proved and stated anyhow.
         shrink: remove first what does nothing over the domain.
         parts: boxes the domain is cut into to tighten the bound, at most.
-        flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
+        flash, ram: bytes there are; those of the target's smallest common board if omitted.
         samples: inputs the search for the largest difference starts from.
         random_state: its seed.
         progress: called with a `Progress`.
@@ -254,7 +254,7 @@ def to_c(
         if epsilon is not None and not job.meets(found, epsilon):
             job.refuse(epsilon, bits, style == "layers" and not floats)
         board = TARGETS[target]
-        limits = (board[0] if flash is None else flash, board[1] if ram is None else ram)
+        limits = (board.flash if flash is None else flash, board.ram if ram is None else ram)
         _check_size(program, options, *limits)
         _check_tables(program, options.name)
         try:

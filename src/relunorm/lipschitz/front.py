@@ -277,7 +277,7 @@ def _is_point(domain: Domain) -> bool:
 
 def _check_interior(domain: Domain | None) -> None:
     if domain is not None and domain.rows:
-        A, b = domain.half_spaces
+        A, b = domain.sides
         lengths = np.linalg.norm(A, axis=1)
         slack = (b - A @ domain.center)[lengths > 0] / lengths[lengths > 0]
         if slack.min(initial=np.inf) <= 1e-12 * max(domain.radius, 1e-300):

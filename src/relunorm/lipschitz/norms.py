@@ -32,8 +32,8 @@ ROUGH_WORK = 2e7
 FLOPS = 1e10
 
 
-#: The norms and how they are written. A further one also needs its part of the compiled bounds,
-#: in `lipschitz.search.steepest`.
+#: The norms and how they are written. A further one also needs its part of every function here that
+#: takes a norm, and of the compiled bounds in `lipschitz.search.steepest`; without it they refuse.
 NORMS = {1.0: "1", 2.0: "2", np.inf: "inf"}
 
 
@@ -44,8 +44,16 @@ def as_norm(norm: Any) -> float:
     except (TypeError, ValueError):
         value = np.nan
     if value not in NORMS:
-        raise InvalidInputError(f"norm {norm!r} is not known; use 1, 2 or inf")
+        *most, last = NORMS.values()
+        raise InvalidInputError(f"norm {norm!r} is not known; use {', '.join(most)} or {last}")
     return value
+
+
+def _summed(norm: float) -> int:
+    """The axis of a matrix along which the norm sums sizes, to take the largest sum."""
+    if norm not in (1.0, np.inf):
+        raise InvalidInputError(f"the norm {norm:g} of a matrix is not known")
+    return 0 if norm == 1.0 else 1
 
 
 class Deadline:
@@ -82,7 +90,7 @@ def operator_norm(matrix: Any, norm: float, deadline: Deadline | None = None) ->
         if deadline is None or deadline.allows(_seconds(matrix)):
             return _spectral(matrix)
         return _rough_spectral(matrix)
-    sums = abs(matrix).sum(axis=0 if norm == 1.0 else 1)
+    sums = abs(matrix).sum(axis=_summed(norm))
     return round_up(float(np.max(sums)), sum(matrix.shape))
 
 
@@ -92,7 +100,7 @@ def operator_norms(batch: NDArray[np.float64], norm: float) -> Vector:
         return np.sqrt(np.einsum("nrc,nrc->n", batch, batch))
     if norm == 2.0:
         return np.linalg.norm(batch, 2, axis=(1, 2))
-    return np.abs(batch).sum(axis=1 if norm == 1.0 else 2).max(axis=1)
+    return np.abs(batch).sum(axis=1 + _summed(norm)).max(axis=1)
 
 
 def of_errors(sizes: NDArray[np.float64], norm: float) -> float:
@@ -104,10 +112,10 @@ def of_errors(sizes: NDArray[np.float64], norm: float) -> float:
 
 def matrix_size(errors: NDArray[np.float64], norm: float) -> float:
     """The norm of a matrix of errors, or of any matrix with these sums of rows."""
+    sums = [float(errors.sum(axis=axis).max()) for axis in (0, 1)]
+    size = float(np.sqrt(sums[0] * sums[1])) if norm == 2.0 else sums[_summed(norm)]
     if errors.shape[1] == 1:
         return round_up(float(errors.sum()), len(errors))
-    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
-    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
     return round_up(size, sum(errors.shape))
 
 
@@ -118,7 +126,7 @@ def from_l2(norm: float, inputs: int, outputs: int) -> tuple[float, str]:
     """
     if norm == 2.0:
         return 1.0, ""
-    size = outputs if norm == 1.0 else inputs
+    size = (outputs, inputs)[_summed(norm)]
     return round_up(float(np.sqrt(size)), 2), f"l2 bound times sqrt({size})"
 
 

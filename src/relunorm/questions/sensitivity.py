@@ -38,8 +38,9 @@ EXACT = 1e-7
 #: Points at which the Jacobian is looked at first.
 SAMPLES = 2048
 
-#: How often a steep point is moved before a way up is searched again, and how far, in half-widths.
-KICKS, KICK = 12, 0.4
+#: How often at most a steep point is moved and a way up is searched again before a search, for how
+#: much of the proof of the search before it once, and how far it is moved, in half-widths.
+KICKS, BYTES, KICK = 24, 2000, 0.4
 
 #: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
 #: slopes may keep.
@@ -342,8 +343,11 @@ class _Search:
         side, i, j = end
         setting, goal = self.setting, (i, j, 1.0 if side else -1.0)
         window = setting.windows[0]
-        climb = self.climbs.setdefault(end, Climb(window, goal, setting.margin))
-        self._climb(climb, end, KICKS if self.passes[end] else 0, clock)
+        if end not in self.climbs:
+            self.climbs[end] = Climb(window, goal, setting.margin)
+        climb = self.climbs[end]
+        before = self.tapes[end][1].bytes if end in self.tapes else 0
+        self._climb(climb, end, min(KICKS, before // BYTES), clock)
         self.passes[end] += 1
         rate, best = float(window.rates[j]), self._seen(end)
         top = float(self.high[i, j] if side else -self.low[i, j]) / rate

@@ -205,8 +205,8 @@ class Region(Shown):
         rows, bounds = [G[use] * sign[:, None]], [-g[use] * sign]
         walls = [names[i] for i in use]
         if self.domain is not None:
-            A, b = self.domain.half_spaces
-            if len(b):
+            if self.domain.rows:
+                A, b = self.domain.sides
                 size = lengths(A)
                 rows.append(A / size[:, None])
                 bounds.append(b / size)

@@ -56,8 +56,12 @@ class Document:
     @classmethod
     def from_dict(cls: type[Proof], document: Any) -> Proof:
         """The proof of a document; anything unexpected in it is refused."""
-        if not isinstance(document, dict) or document.get("schema") != cls.SCHEMA:
-            raise InvalidInputError(f"not a proof: the schema is not {cls.SCHEMA}")
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != cls.SCHEMA:
+            raise InvalidInputError(
+                f"not a proof that can be read: its schema is {schema!r:.60}, and this version "
+                f"reads {cls.SCHEMA!r} only; make it again with it"
+            )
         odd = sorted(set(document) ^ {"schema", *cls.KEYS})
         if odd:
             raise InvalidInputError(f"the proof has keys too many or too few: {', '.join(odd)}")

@@ -30,6 +30,7 @@ from relunorm.network import Network
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.cuts import MOST_REFRESH
+from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.root import (
     FEW_INPUTS,
@@ -41,8 +42,8 @@ from relunorm.search.root import (
     tuning_steps,
     whole_node,
 )
-from relunorm.search.space import Space, Task, closing
-from relunorm.search.tape import Ended, Tape
+from relunorm.search.space import Space, Task
+from relunorm.search.tape import VERSION, Ended, Tape
 
 Array = NDArray[np.float64]
 
@@ -129,6 +130,8 @@ class Search:
         self.target = math.inf if target is None else float(target)
         self.below, self.tolerance, self.workers = below, tolerance, workers
         self.proof, self.attacks, self.start = proof, attacks, start
+        if proof is not None:
+            proof.write(np.array([VERSION]))
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
@@ -166,7 +169,7 @@ class Search:
     def record(self) -> Ended:
         """What proves ``upper``: the tape so far, and open nodes closed by their own bounds."""
         assert self.proof is not None
-        firsts = [] if self.form is None else self.form.firsts.tolist()
+        firsts = np.zeros(1, np.int64) if self.form is None else self.form.firsts
         inputs = 0 if self.form is None else len(self.form.lo)
         return self.proof.ended(partial(closing, list(self.heap), inputs, firsts))
 
@@ -457,4 +460,6 @@ def warm_up() -> None:
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
+        if proof is not None:
+            list(search.record())
         search.run(clock, Teller(None, clock))

@@ -24,18 +24,15 @@ import numpy as np
 from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
 from relunorm.bounds.node import (
     ALPHA,
-    BETA,
     BOUND,
     CONST,
     HI,
     HIGH,
     LO,
     LOW,
-    NAMES,
     ON_INPUT,
     ON_UNIT,
     ROWS,
-    TAU,
     UNITS,
     bound_of,
     linear,
@@ -47,6 +44,8 @@ from relunorm.bounds.node import (
 from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.cuts import half, middle, splits, straightened, wider
+from relunorm.search.entries import size as size_of_entry
+from relunorm.search.entries import write
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
@@ -232,24 +231,6 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
 
 
 @part
-def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
-    """The numbers behind a bound: units and alpha, known rows and beta, tau."""
-    at = marks[0]
-    tape[at], tape[at + 1], tape[at + 2] = mark, number, q
-    tape[at + 3], tape[at + 4], tape[at + 5] = m, kept, last - first
-    at += 6
-    for j in range(m):
-        tape[at + j], tape[at + m + j] = node[UNITS][j], node[ALPHA][q, j]
-    at += 2 * m
-    for r in range(kept):
-        tape[at + r], tape[at + kept + r] = node[NAMES][r], node[BETA][q, r]
-    at += 2 * kept
-    for g in range(first, last):
-        tape[at + g - first] = node[TAU][g]
-    marks[0] = at + last - first
-
-
-@part
 def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # type: ignore[no-untyped-def]
     """Close the goal groups whose bound has come down to ``cut``; how many stay open."""
     left = 0
@@ -260,8 +241,8 @@ def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # 
         if bound[q] < cut or (bound[q] == cut and not strict):
             ceiling[0] = max(ceiling[0], bound[q])
             if len(tape) > 0:
-                write_closed(
-                    tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number, CLOSED
+                marks[0] = write(
+                    tape, marks[0], node, m, kept, firsts[q], firsts[q + 1], q, number, CLOSED
                 )
             bound[q] = -np.inf
         else:
@@ -287,7 +268,7 @@ def explore(  # type: ignore[no-untyped-def]
         best, best_x: the best value and point so far.
         ceiling: the largest bound that closed a node.
         learned: gain per score of cuts of every unit, coordinate, and of both kinds: sums, counts.
-        tape, marks: see `write_closed`; marks hold the length of the tape, the next
+        tape, marks: see `relunorm.search.entries`; marks hold the length of the tape, the next
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
@@ -310,7 +291,7 @@ def explore(  # type: ignore[no-untyped-def]
         n, known, at = stack[top, N], stack[top, K], stack[top, AT]
         depth, number = stack[top, DEPTH], stack[top, NUMBER]
         if len(tape) > 0:
-            entry = 6 + 2 * n + 2 * (known + 1) + goals
+            entry = size_of_entry(n, known + 1, goals)
             if marks[0] + 18 + 3 * disjuncts * entry > len(tape):
                 return TAPE_FULL, count, used
         node = parts(arena, at, n, known, d, goals, disjuncts)
@@ -381,7 +362,9 @@ def explore(  # type: ignore[no-untyped-def]
                     if strict and not closed:
                         marks[2] += 1  # neither reached nor excluded
                     if len(tape) > 0:
-                        write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
+                        marks[0] = write(
+                            tape, marks[0], leaf, m, kept, first, last, worst, number, FOLDED
+                        )
                     continue
             # known rows read open units: decide those
             for j in range(n):
@@ -448,7 +431,7 @@ def explore(  # type: ignore[no-untyped-def]
             if strict:
                 marks[2] += 1
             if len(tape) > 0:
-                write_closed(tape, marks, node, n, known, first, last, worst, number, CLOSED)
+                marks[0] = write(tape, marks[0], node, n, known, first, last, worst, number, CLOSED)
             bound[worst] = -np.inf
             continue
         where, fresh = begin, 0

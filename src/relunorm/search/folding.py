@@ -112,8 +112,8 @@ def _firsts(groups: Sequence[Group]) -> list[int]:
 def bound_goals(folded: Folded, steps: int, clock: Clock) -> tuple[float, Array]:
     """An upper bound of the least row of every group, and the tape that proves it.
 
-    An entry is that of a group closed on the whole domain (`explore.write_closed`): the units whose
-    sign is open and their tilts, and a weight of 1 for the row that was bounded.
+    An entry (`relunorm.search.entries`) is that of a group closed on the whole domain: the units
+    whose sign is open and their tilts, and a weight of 1 for the row that was bounded.
     """
     problem, firsts = folded.bounds.problem, _firsts(folded.groups)
     index, rows = len(problem.network.layers), np.arange(firsts[-1])

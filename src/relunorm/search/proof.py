@@ -44,7 +44,7 @@ class SearchProof(Document):
             has bounded before it was folded.
     """
 
-    SCHEMA: ClassVar[str] = "relunorm.proof/1"
+    SCHEMA: ClassVar[str] = "relunorm.proof/2"
     KEYS: ClassVar[frozenset[str]] = frozenset(
         ("network", "domain", "groups", "claim", "unit_steps", "counts", "tape")
     )
@@ -99,13 +99,6 @@ class SearchProof(Document):
             "unit_steps": self.unit_steps,
             "counts": None if self.counts is None else list(self.counts),
         }
-
-    @classmethod
-    def from_dict(cls, document: Any) -> SearchProof:
-        """The proof of a document; anything unexpected in it is refused."""
-        if isinstance(document, dict):
-            document = {"counts": None, **document}  # not in the first proofs
-        return super().from_dict(document)
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> SearchProof:

@@ -90,10 +90,12 @@ def place_of(domain: Domain) -> Place:
         raise InvalidDomainError(
             f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
         )
-    (A, b), box = domain.half_spaces, domain.bounding_box
-    if not len(b):
-        return Place(as_fractions(box.lo), as_fractions(box.hi))
-    return _bounded([as_fractions(row) for row in A], as_fractions(b), box)
+    A, b = domain.half_spaces
+    rows, rhs = [as_fractions(row) for row in A], as_fractions(b)
+    if domain.only_rows:
+        return _bounded(rows, rhs, domain.bounding_box)
+    lo, hi = domain.outer_ends()
+    return Place(as_fractions(lo), as_fractions(hi), tuple(rows), tuple(rhs))
 
 
 def _bounded(rows: list[Row], rhs: Row, box: Box) -> Place:

@@ -16,15 +16,9 @@ from numpy.typing import NDArray
 from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import (
-    ALPHA,
-    BETA,
     BOUND,
-    HIGH,
-    LOW,
-    NAMES,
     ON_INPUT,
     ON_UNIT,
-    TAU,
     UNITS,
     bound_of,
     node_size,
@@ -35,11 +29,12 @@ from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.network import Network
 from relunorm.search.cuts import half, straightened
+from relunorm.search.entries import load, size
 from relunorm.search.explore import AT, DEPTH, NUMBER, K, N
 from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.root import first_node, whole_node
 from relunorm.search.space import Space, Task
-from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, BrokenTape
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
 Array = NDArray[np.float64]
 
@@ -86,6 +81,9 @@ class Record:
 def record(pieces: Iterable[Array]) -> Record:
     """Read a tape once, checking its shape."""
     tape = np.concatenate([np.zeros(0), *pieces])
+    if not len(tape) or tape[0] != VERSION:
+        found = f"is of version {tape[0]:g}" if len(tape) else "has no version"
+        raise BrokenTape(f"it {found}, and only {VERSION:g} is read here; make the proof again")
     if not np.isfinite(tape).all():
         raise BrokenTape("it holds NaN or infinite entries")
     found = _entries(tape)
@@ -114,19 +112,17 @@ def _table(tape: Array, at: NDArray[np.int64], twice: str) -> tuple[Array, Array
 
 def _entries(tape: Array) -> tuple[NDArray[np.int64], ...] | None:
     """Where cuts, tightened nodes and closed groups begin; None for what no search writes."""
-    at = 0
+    at = 1
     found: dict[float, list[int]] = {CUT: [], TIGHTENED: [], CLOSED: []}
     while at < len(tape):
         mark = CLOSED if tape[at] == FOLDED else float(tape[at])
         if mark not in found or at + 6 > len(tape):
             return None
         found[mark].append(at)
-        if mark == CLOSED:
-            units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
-            if min(units, known, goals) < 0:
-                return None
-            at += 2 * units + 2 * known + goals
-        at += 6
+        counts = [int(v) for v in tape[at + 3 : at + 6]] if mark == CLOSED else [0, 0, 0]
+        if min(counts) < 0:
+            return None
+        at += size.py_func(*counts)
         if at > len(tape):
             return None
     return tuple(np.array(places, dtype=np.int64) for places in found.values())
@@ -180,7 +176,7 @@ def warm_up() -> None:
     """Compile or load the kernels, on one unit."""
     tiny = Network.from_weights([[[1.0]], [[1.0]]])
     goal = (-np.eye(1), np.zeros(1))
-    replay(triangular(tiny, reach_of(Box.cube(1)), [goal]), 0, [], 0.0, True)
+    replay(triangular(tiny, reach_of(Box.cube(1)), [goal]), 0, [np.array([VERSION])], 0.0, True)
 
 
 def _begin(space: Space, task: Task) -> int:
@@ -204,40 +200,6 @@ def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     if at < len(sorted_numbers) and sorted_numbers[at] == number:
         return at
     return -1
-
-
-@part
-def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-def]
-    """Take alpha, beta and tau of a closed group from the tape; False if they are not allowed."""
-    units, rows, goals = int(tape[at + 3]), int(tape[at + 4]), int(tape[at + 5])
-    if goals != last - first:
-        return False
-    at += 6
-    for j in range(n):
-        node[ALPHA][q, j] = 1.0 if node[HIGH][j] > -node[LOW][j] else 0.0
-        for i in range(units):
-            if tape[at + i] == node[UNITS][j]:
-                node[ALPHA][q, j] = tape[at + units + i]
-                break
-        if not (0.0 <= node[ALPHA][q, j] <= 1.0):
-            return False
-    at += 2 * units
-    for r in range(known):
-        node[BETA][q, r] = 0.0
-        for i in range(rows):
-            if tape[at + i] == node[NAMES][r]:
-                node[BETA][q, r] = tape[at + rows + i]
-                break
-        if not node[BETA][q, r] >= 0.0:
-            return False
-    at += 2 * rows
-    total = 0.0
-    for g in range(first, last):
-        node[TAU][g] = tape[at + g - first]
-        if not node[TAU][g] >= 0.0:
-            return False
-        total += node[TAU][g]
-    return abs(total - 1.0) <= 1e-9 if last - first > 1 else node[TAU][first] == 1.0
 
 
 @part
@@ -299,7 +261,7 @@ def _walk(  # type: ignore[no-untyped-def]
                     node[BOUND][q] = -np.inf  # nothing is feasible
                     continue
                 part = parts(arena, begin, m, kept, d, goals, groups)
-            if not _load(part, m, kept, firsts[q], firsts[q + 1], q, tape, entry):
+            if not load(tape, entry, part, m, kept, firsts[q], firsts[q + 1], q):
                 result[2] = 6.0
                 return FAILS
             value = bound_of(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form
-from relunorm.bounds.node import ALPHA, BETA, BOUND, NAMES, TAU, UNITS, node_size, parts
+from relunorm.bounds.node import node_size
 from relunorm.bounds.programme import MOST_INPUTS, MOST_VARIABLES
-from relunorm.search.tape import CLOSED
 
 Array = NDArray[np.float64]
 
@@ -93,19 +89,3 @@ class Task:
     @property
     def bound(self) -> float:
         return -self.key
-
-
-def closing(tasks: Sequence[Task], inputs: int, firsts: Sequence[int]) -> Iterator[Array]:
-    """What a search writes of closed nodes (`explore.write_closed`), of nodes that are open."""
-    groups, goals = len(firsts) - 1, firsts[-1] if firsts else 0
-    known = {task.number: task for task in (task.origin or task for task in tasks)}
-    for number, task in known.items():
-        m, kept = task.units, task.known
-        node = parts.py_func(task.numbers, 0, m, kept, inputs, goals, groups)
-        entries: list[Any] = [[]]  # a node may be closed that has not been taken up again
-        for q, (first, last) in enumerate(pairwise(firsts)):
-            if node[BOUND][q] > -np.inf:
-                entries.append([CLOSED, number, q, m, kept, last - first])
-                entries += [node[UNITS], node[ALPHA][q], node[NAMES], node[BETA][q]]
-                entries.append(node[TAU][first:last])
-        yield np.concatenate(entries)

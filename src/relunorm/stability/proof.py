@@ -24,7 +24,7 @@ from relunorm.bounds.linear import Slopes
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
-SCHEMA = "relunorm.bounds/2"
+SCHEMA = "relunorm.bounds/3"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, examples
+from relunorm.cli.output import DOMAINS, Json, emit, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,11 +27,7 @@ def verify(
         typer.Argument(metavar="[B]", help="The model it was made for, or the C file."),
     ] = None,
     domain: Annotated[
-        str | None,
-        typer.Option(
-            help="What CERT's domain has to contain: box:LO,HI, box:@f.npz, ball:R, "
-            "polytope:@f.npz or data:table.csv."
-        ),
+        str | None, typer.Option(help=f"What CERT's domain has to contain: {DOMAINS}.")
     ] = None,
     json: Json = False,
 ) -> None:

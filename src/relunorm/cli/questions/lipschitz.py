@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, showing, write_proof
+from relunorm.cli.output import (
+    DOMAINS,
+    Json,
+    ModelFile,
+    Quiet,
+    emit,
+    examples,
+    showing,
+    write_proof,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,12 +29,7 @@ if TYPE_CHECKING:
 )
 def lipschitz(
     model: ModelFile,
-    domain: Annotated[
-        str | None,
-        typer.Option(
-            help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz, data:f.csv; all inputs."
-        ),
-    ] = None,
+    domain: Annotated[str | None, typer.Option(help=f"{DOMAINS}; else all inputs.")] = None,
     norm: Annotated[str, typer.Option(help="1, 2 or inf, on inputs and outputs alike.")] = "2",
     method: Annotated[
         str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, emit, examples
+from relunorm.cli.output import DOMAINS, Json, ModelFile, emit, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ def region(
         str, typer.Option(help="The input: a .npy file, or numbers separated by commas.")
     ],
     domain: Annotated[
-        str | None, typer.Option(help="Cut the region with box:-1,1 or polytope:@file.npz.")
+        str | None, typer.Option(help=f"What to cut the region with: {DOMAINS}.")
     ] = None,
     polytope: Annotated[
         bool, typer.Option("--polytope", help="Its half-spaces, largest ball and neighbours, too.")

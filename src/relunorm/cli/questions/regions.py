@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import DOMAINS, Jobs, Json, ModelFile, Quiet, emit, examples, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,12 +29,7 @@ MESHES = (".obj", ".ply")
 )
 def regions(
     model: ModelFile,
-    domain: Annotated[
-        str,
-        typer.Option(
-            help="box:-1,1 or box:@file.npz, ball:2, polytope:@file.npz, data:train.csv, or all."
-        ),
-    ] = "box:-1,1",
+    domain: Annotated[str, typer.Option(help=f"{DOMAINS}; or all.")] = "box:-1,1",
     out: Annotated[
         Path | None,
         typer.Option(

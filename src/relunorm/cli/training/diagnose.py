@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, examples, markup, printable, showing
+from relunorm.cli.output import (
+    DOMAINS,
+    Json,
+    ModelFile,
+    Quiet,
+    emit,
+    examples,
+    markup,
+    printable,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +35,7 @@ def diagnose(
         str | None,
         typer.Option(help="The column to predict; names of classes are left out: no scale."),
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option(help="Prove on this domain, for example box:-1,1 or data:FILE.")
-    ] = None,
+    domain: Annotated[str | None, typer.Option(help=f"Prove on this domain: {DOMAINS}.")] = None,
     tau: Annotated[float, typer.Option(help="Dormancy threshold.")] = 0.025,
     optimizer: Annotated[
         str | None, typer.Option(help="adam, sgd, ...: how it is trained.")

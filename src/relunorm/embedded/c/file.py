@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,51 @@ from relunorm.errors import InvalidInputError
 #: Table name -> (C type, numbers), in the order of the file.
 Tables = dict[str, tuple[str, NDArray[Any]]]
 
-#: Target -> bytes of flash and RAM of its smallest common board (AVR: an ATmega328P), if any.
-TARGETS: dict[str, tuple[int | None, int | None]] = {
-    "c99": (None, None),
-    "avr": (32_256, 2_048),
-    "arm": (None, None),
+
+def _plainly(macro: str, kind: str) -> list[str]:
+    """A macro that reads a number where tables lie in memory like everything else."""
+    return [f"#define {macro}(p) (*(p))"]
+
+
+def _from_flash(macro: str, kind: str) -> list[str]:
+    """A macro, or a function, that reads a number from AVR's flash."""
+    if kind == "float":
+        return [f"#define {macro}(p) pgm_read_float(p)"]
+    if kind == "int64_t":
+        return [
+            f"static int64_t {macro}(const int64_t *p)",
+            "{",
+            "    int64_t v;",
+            "    memcpy_P(&v, p, sizeof v);",
+            "    return v;",
+            "}",
+        ]
+    word = {1: "byte", 2: "word", 4: "dword"}[size_of(kind)]
+    return [f"#define {macro}(p) (({kind})pgm_read_{word}(p))"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is written for.
+
+    Attributes:
+        flash, ram: bytes of its smallest common board, if any.
+        include: a header besides <stdint.h>.
+        attribute: what is written behind a table.
+        read: from a name and a C type the lines that define how a number of a table is read.
+    """
+
+    flash: int | None = None
+    ram: int | None = None
+    include: str = ""
+    attribute: str = ""
+    read: Callable[[str, str], list[str]] = _plainly
+
+
+TARGETS = {
+    "c99": Target(),
+    "avr": Target(32_256, 2_048, "avr/pgmspace.h", "PROGMEM", _from_flash),  # an ATmega328P
+    "arm": Target(),
 }
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}\Z")
 #: Words of C that `NAME` lets through.
@@ -41,7 +82,7 @@ class Options:
 
     Attributes:
         name: prefix of everything the file defines.
-        target: c99, avr or arm.
+        target: a name in `TARGETS`.
         classes: whether to add a function that gives the class.
         labels: what the classes are called, for a comment.
     """
@@ -113,13 +154,14 @@ class CFile(ABC):
             fold.subsequent_indent = "  " if line.startswith("- ") else ""
             told += fold.wrap(line) or [""]
         lines = ["/*", *(f" * {line}".rstrip() for line in told), " */", ""]
-        avr = self.options.target == "avr"
-        lines += ["#include <stdint.h>", *(["#include <avr/pgmspace.h>"] if avr else []), ""]
+        target = TARGETS[self.options.target]
+        headers = ["stdint.h", target.include] if target.include else ["stdint.h"]
+        lines += [*(f"#include <{header}>" for header in headers), ""]
         lines += self.macros()
         lines += ["", *self.declarations(), ""]
-        flash = " PROGMEM" if avr else ""
+        behind = f" {target.attribute}" if target.attribute else ""
         for name, (kind, values) in self.tables.items():
-            lines += [f"static const {kind} {name}[{len(values)}]{flash} = {{"]
+            lines += [f"static const {kind} {name}[{len(values)}]{behind} = {{"]
             lines += wrapped(values, kind)
             lines += ["};", ""]
         lines += self.readers()
@@ -168,27 +210,9 @@ class CFile(ABC):
         return lines
 
     def readers(self) -> list[str]:
-        """Macros that read a table: from flash on AVR, plainly elsewhere."""
-        lines = []
-        avr = self.options.target == "avr"
-        for kind in sorted(self.used):
-            macro = self.reader(kind)
-            if not avr:
-                lines.append(f"#define {macro}(p) (*(p))")
-            elif kind == "float":
-                lines.append(f"#define {macro}(p) pgm_read_float(p)")
-            elif kind == "int64_t":
-                lines += [
-                    f"static int64_t {macro}(const int64_t *p)",
-                    "{",
-                    "    int64_t v;",
-                    "    memcpy_P(&v, p, sizeof v);",
-                    "    return v;",
-                    "}",
-                ]
-            else:
-                word = {1: "byte", 2: "word", 4: "dword"}[size_of(kind)]
-                lines.append(f"#define {macro}(p) (({kind})pgm_read_{word}(p))")
+        """Macros that read a table."""
+        read = TARGETS[self.options.target].read
+        lines = [line for kind in sorted(self.used) for line in read(self.reader(kind), kind)]
         return [*lines, ""] if lines else []
 
     def reader(self, kind: str) -> str:

@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 from relunorm.embedded.arithmetic.floats import FloatLayer, FloatMap, FloatNetwork
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
 from relunorm.embedded.arithmetic.terms import Kernel, Term, term_from
+from relunorm.embedded.c.file import TARGETS
 from relunorm.embedded.c.layers import AnyNetwork
 from relunorm.errors import InvalidInputError
-
-TABLE = re.compile(
-    r"^static const (\w+) (\w+)\[(\d+)\](?: PROGMEM)? = \{\n(.*?)\n\};", re.MULTILINE | re.DOTALL
-)
 
 
 def read_tables(source: str) -> dict[str, NDArray[Any]]:
@@ -25,8 +22,12 @@ def read_tables(source: str) -> dict[str, NDArray[Any]]:
     Raises:
         InvalidInputError: a table holds something else than numbers of its type.
     """
+    behind = "|".join(
+        re.escape(target.attribute) for target in TARGETS.values() if target.attribute
+    )
+    table = rf"^static const (\w+) (\w+)\[(\d+)\](?: (?:{behind}))? = \{{\n(.*?)\n\}};"
     result: dict[str, NDArray[Any]] = {}
-    for kind, name, count, body in TABLE.findall(source):
+    for kind, name, count, body in re.findall(table, source, re.MULTILINE | re.DOTALL):
         words = [word.strip() for word in body.split(",")]
         try:
             if kind == "float":

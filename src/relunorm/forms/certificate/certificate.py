@@ -42,7 +42,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.proof import pack, unpacked
 
-SCHEMA = "relunorm.certificate/6"
+SCHEMA = "relunorm.certificate/7"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 

@@ -145,7 +145,7 @@ def _domain(value: Any, path: str) -> None:
     """A domain with the numbers of its kind."""
 
     def fields(domain: type[Domain]) -> Check:
-        axes = {**domain.fields, **domain.proof_fields}
+        axes = {**domain.fields, **({"box_duals": 2} if domain.only_rows else {})}
         return record(kind=text, **{name: _BY_AXES[count] for name, count in axes.items()})
 
     kind(**{name: fields(domain) for name, domain in KINDS.items()})(value, path)

@@ -31,7 +31,14 @@ from relunorm.io.onnx.head import (
     columns_in_metadata,
     labels_in_metadata,
 )
-from relunorm.io.onnx.site import MACHINE_LEARNING, OPERATIONS, Node, check_count, reference
+from relunorm.io.onnx.site import (
+    ENTRYWISE,
+    MACHINE_LEARNING,
+    OPERATIONS,
+    Node,
+    check_count,
+    reference,
+)
 from relunorm.network import Network
 from relunorm.network.head import Head
 
@@ -348,12 +355,12 @@ def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
 
 #: Entry by entry, with broadcasting.
 # fmt: off
-_ENTRYWISE = frozenset({
-    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
-    "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max",
-    "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu",
-    "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
-})
+_ENTRYWISE = ENTRYWISE | {
+    "Add", "And", "Ceil", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
+    "Reciprocal", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt", "Sub",
+    "Sum", "Tanh", "Where",
+}
 # fmt: on
 
 #: No larger than the input.

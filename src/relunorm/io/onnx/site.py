@@ -83,13 +83,16 @@ STAGE = "linear stage"
 
 OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
 
+#: Those of them that work on each entry alone, with broadcasting.
+ENTRYWISE: set[str] = set()
 
-def operation(*names: str) -> Callable[[Any], Any]:
-    """Register a function as the meaning of these operations."""
+
+def operation(*names: str, entrywise: bool = False) -> Callable[[Any], Any]:
+    """Register a function as the meaning of these operations, on each entry alone or not."""
 
     def register(function: Any) -> Any:
-        for name in names:
-            OPERATIONS[name] = function
+        OPERATIONS.update((name, function) for name in names)
+        ENTRYWISE.update(names if entrywise else ())
         return function
 
     return register

@@ -8,23 +8,23 @@ from relunorm.io.onnx.site import Node, Value, operation, pairwise
 from relunorm.network import RELU, Activation
 
 
-@operation("Relu")
+@operation("Relu", entrywise=True)
 def _relu(node: Node) -> Value:
     return node.lowering.activate(node.tensor(), RELU, node.label)
 
 
-@operation("LeakyRelu")
+@operation("LeakyRelu", entrywise=True)
 def _leaky_relu(node: Node) -> Value:
     slope = float(node.attribute("alpha", 0.01))
     return node.lowering.activate(node.tensor(), Activation("leaky", slope), node.label)
 
 
-@operation("PRelu")
+@operation("PRelu", entrywise=True)
 def _prelu(node: Node) -> Value:
     return meaning.prelu(node.lowering, node.tensor(), node.constant(1), node.label)
 
 
-@operation("HardSigmoid")
+@operation("HardSigmoid", entrywise=True)
 def _hard_sigmoid(node: Node) -> Value:
     if node.attribute("beta", 0.5) != 0.5:
         raise CannotLower("with another value than 1/2 at 0")
@@ -32,7 +32,7 @@ def _hard_sigmoid(node: Node) -> Value:
     return meaning.hard_sigmoid(node.lowering, node.tensor(), node.label, slope)
 
 
-@operation("Clip")
+@operation("Clip", entrywise=True)
 def _clip(node: Node) -> Value:
     low, high = (
         node.attribute(name) if node.input(k) is None else float(node.constant(k).reshape(()))
@@ -41,17 +41,17 @@ def _clip(node: Node) -> Value:
     return node.lowering.clip(node.tensor(), low, high, node.label)
 
 
-@operation("Abs")
+@operation("Abs", entrywise=True)
 def _abs(node: Node) -> Value:
     return meaning.absolute(node.lowering, node.tensor(), node.label)
 
 
-@operation("Sign")
+@operation("Sign", entrywise=True)
 def _sign(node: Node) -> Value:
     return node.lowering.sign(node.tensor(), node.label)
 
 
-@operation("Max", "Min")
+@operation("Max", "Min", entrywise=True)
 def _extreme(node: Node) -> Value:
     extreme = meaning.maximum if node.kind == "Max" else meaning.minimum
     return pairwise(node, lambda a, b: extreme(node.lowering, a, b, node.label))

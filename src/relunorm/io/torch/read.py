@@ -21,42 +21,20 @@ from torch.export.graph_signature import ConstantArgument
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
+from relunorm.io.torch.aten.site import ENTRYWISE
 from relunorm.io.torch.aten.walk import lower
 from relunorm.io.torch.pt2 import read_beside, read_program
 from relunorm.network import Network
 from relunorm.network.head import Head
 
-#: Operations that leave the length of a vector as it is: looked through for the first product.
-_TRANSPARENT = frozenset(
-    {
-        "flatten",
-        "view",
-        "reshape",
-        "squeeze",
-        "dropout",
-        "detach",
-        "clone",
-        "contiguous",
-        "alias",
-        "to",
-        "_to_copy",
-        "add",
-        "sub",
-        "rsub",
-        "mul",
-        "div",
-        "neg",
-        "relu",
-        "leaky_relu",
-        "prelu",
-        "clamp",
-        "clamp_min",
-        "hardtanh",
-        "relu6",
-        "abs",
-        "batch_norm",
-    }
-)
+#: Operations that leave the length of a vector as it is, like those on each entry alone: looked
+#: through for the first product.
+# fmt: off
+_TRANSPARENT = ENTRYWISE | {
+    "flatten", "view", "reshape", "squeeze", "dropout", "detach", "clone", "contiguous", "alias",
+    "to", "_to_copy", "batch_norm",
+}
+# fmt: on
 
 
 def read_pt2(path: Path, example: Any = None) -> Network:

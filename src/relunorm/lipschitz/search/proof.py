@@ -23,6 +23,7 @@ from relunorm.lipschitz.magnitude import to_size, up
 from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.cells import (
     COUNT,
+    OUTPUT,
     WALLS,
     aim,
     dual_bound,
@@ -31,9 +32,11 @@ from relunorm.lipschitz.search.cells import (
     steepness,
     walls,
 )
+from relunorm.lipschitz.search.lookahead import is_low
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.signs import (
     FORMS,
+    LOW,
     NEED,
     NO_MARK,
     NOTHING,
@@ -54,13 +57,14 @@ from relunorm.search.tape import Tape
 CLAIM_KEYS = {"goal", "upper", "tapes"}
 
 # What `_replay` says: the piece is read, a side is touched, or why it fails.
-READ, ASKED, DAMAGED, NOT_FORMED, POSSIBLE, DECIDED, TOUCHED, UNFINISHED = range(8)
+READ, ASKED, DAMAGED, NOT_FORMED, POSSIBLE, DECIDED, TOUCHED, STEEP, UNFINISHED = range(9)
 REASONS = {
     DAMAGED: "the tape is damaged",
     NOT_FORMED: "a node is used before its forms are made",
     POSSIBLE: "a cell that the proof calls empty is not",
     DECIDED: "a sign is decided twice",
     TOUCHED: "a side that the proof calls empty is not, in rational arithmetic",
+    STEEP: "a node may be steeper than the proof says",
     UNFINISHED: "a part is neither closed nor split",
 }
 
@@ -314,6 +318,16 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
             continue
         if not at[1]:
             return NOT_FORMED
+        if mark == LOW:
+            if at[0] >= len(tape) or place.goal[OUTPUT] < 0.0:
+                return DAMAGED
+            limit = tape[at[0]]
+            at[0] += 1
+            if not is_low(net, nodes, bits, place, limit):
+                return STEEP
+            _raise(top, limit)
+            whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
+            continue
         if mark == NOTHING:
             count = _load(nodes, tape, at)
             if count < 0:

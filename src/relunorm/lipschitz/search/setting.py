@@ -16,6 +16,7 @@ from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import Reach, reach_of
+from relunorm.errors import InvalidDomainError
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz.norms import matrix_size, round_up
 from relunorm.lipschitz.search.cells import margin_of
@@ -59,6 +60,10 @@ class Setting:
         if domain is None or not domain.rows:
             return cls(localize(network, domain, clock))
         reach = reach_of(domain, box_duals)
+        if not (reach.lo < reach.hi).all():
+            raise InvalidDomainError(
+                f"{domain!r} has a side of length zero; describe it in the other coordinates"
+            )
         return cls(localize(network, Box(reach.lo, reach.hi), clock), reach)
 
     @property

@@ -34,6 +34,7 @@ from relunorm.lipschitz.search.cells import (
     walls,
 )
 from relunorm.lipschitz.search.corners import beyond, cut_off, divide, middle, remember
+from relunorm.lipschitz.search.lookahead import is_low
 
 #: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
 INSIDE = 1e-9
@@ -52,8 +53,9 @@ BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE, DOUBT, LISTED = range(10
 START, REACHING, DEEPER, SPLITTING, LEAF, LEFT = range(6)
 
 #: Marks on the tape: none, forms and walls, a bound of a unit, no point, a sign that is needed, two
-#: halves, a bound that closes, a side that is empty in rational arithmetic.
-NO_MARK, FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH = (float(k) for k in range(8))
+#: halves, a bound that closes, a side that is empty in rational arithmetic, a limit that no bound
+#: with further signs exceeds.
+NO_MARK, FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH, LOW = (float(k) for k in range(9))
 
 
 @kernel
@@ -84,6 +86,8 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
             keep(nodes, top, steepness(net, bits, nodes, place))
             if unit == -1 or nodes.kept[top] <= limit:
                 code = _shut(nodes, tape, used)
+            elif unit >= 0 and _is_low(net, nodes, bits, place, limit, tape, used):
+                code = CLOSED
             elif unit >= 0:
                 first = 1 if gains[1, unit] >= gains[0, unit] else 0
                 _put_sign(tape, used, SPLIT, unit, first)
@@ -154,6 +158,18 @@ def _shut(nodes, tape, used):  # type: ignore[no-untyped-def]
     _put(tape, used, SHUT)
     nodes.whole[COUNT] -= 1
     return CLOSED
+
+
+@kernel_part
+def _is_low(net, nodes, bits, place, limit, tape, used):  # type: ignore[no-untyped-def]
+    """Close the top node where bounds on a derivative alone do."""
+    below = np.float64(np.float32(limit - 1e-7 * abs(limit)))  # as on the tape
+    if place.goal[OUTPUT] < 0.0 or not is_low(net, nodes, bits, place, below):
+        return False
+    _put(tape, used, LOW)
+    _put(tape, used, below)
+    nodes.whole[COUNT] -= 1
+    return True
 
 
 @kernel_part

@@ -234,7 +234,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
         return columns
     if norm == 2.0:
         return min(np.sqrt(square), np.sqrt(rows * columns)) if len(size) > 1 else np.sqrt(square)
-    return rows
+    return rows if norm == np.inf else np.inf  # no bound
 
 
 @inner

@@ -123,8 +123,8 @@ class Geometry:
         w, k = self.window, self.window.dimension
         if w.homogeneous:
             return np.zeros((0, k)), np.zeros(0), ()
-        A, b = ((), ()) if w.domain is None else w.domain.half_spaces
-        if len(b):
+        if w.domain is not None and w.domain.rows:
+            A, b = w.domain.sides
             rows = A @ w.embedding
             rhs = b - A @ w.offset
             length = lengths(rows)

@@ -109,9 +109,8 @@ def open_window(network: Network, domain: Domain | None) -> Window:
         return _whole_space(network)
     domain.check_dimension(network.input_size)
     if domain.flat_sided:
-        A, b = domain.half_spaces
-        window = _box_window(domain.bounding_box, domain, A, b)
-        if len(b):
+        window = _box_window(domain.bounding_box, domain, *domain.half_spaces)
+        if domain.rows:
             _check_interior(window, domain)
         return window
     if domain.as_ball is not None:
@@ -159,7 +158,7 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
 
 def _check_interior(window: Window, domain: Domain) -> None:
     slack = np.min(window.rhs - window.rows @ window.start, initial=1.0)
-    A, b = domain.half_spaces
+    A, b = domain.sides
     room = b - A @ domain.center
     lost = np.abs(b) + np.abs(A) @ np.abs(domain.center)
     rounded_away = (room <= (domain.dimension + 2) * 2.0**-53 * lost).any()

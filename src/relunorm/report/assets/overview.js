@@ -26,7 +26,8 @@
       found.push(["units", R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`)]);
     }
     if (removal.body) {
-      const gone = { value: removal.body.removed.total, kind: "exact" };
+      const kind = removal.status === "partial" ? "lower" : "exact";
+      const gone = { value: removal.body.removed.total, kind };
       found.push(["removal", R.fact("Removable units", R.quantity(gone), "without changing the function")]);
     }
     if (lipschitz.body) {

@@ -16,7 +16,7 @@ from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.torch.aten.site import Site, as_array, constant, operation, reshaped, value_of
 
 
-@operation("add")
+@operation("add", entrywise=True)
 def _add(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
     low, other = site.lowering, value_of(other)
     if alpha != 1:
@@ -24,29 +24,29 @@ def _add(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
     return operations.add(low, value_of(self), other)
 
 
-@operation("sub", "subtract")
+@operation("sub", "subtract", entrywise=True)
 def _sub(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
     return _add(site, self, other, alpha=-alpha)
 
 
-@operation("rsub")
+@operation("rsub", entrywise=True)
 def _rsub(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
     return _sub(site, other, self, alpha)
 
 
-@operation("mul", "multiply")
+@operation("mul", "multiply", entrywise=True)
 def _mul(site: Site, self: Any, other: Any) -> Tensor:
     return operations.multiply(site.lowering, value_of(self), value_of(other))
 
 
-@operation("div", "divide", "true_divide")
+@operation("div", "divide", "true_divide", entrywise=True)
 def _div(site: Site, self: Any, other: Any, rounding_mode: None = None) -> Tensor:
     if rounding_mode is not None:
         raise CannotLower("the quotient is rounded")
     return operations.divide(site.lowering, value_of(self), value_of(other))
 
 
-@operation("neg", "negative")
+@operation("neg", "negative", entrywise=True)
 def _negative(site: Site, self: Tensor) -> Tensor:
     return operations.negative(site.lowering, self)
 

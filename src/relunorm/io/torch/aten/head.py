@@ -29,6 +29,7 @@ _ENTRY = {
     "exp": "exp",
     "round": "round",
 }
+OPENERS = (*_ALONG, *_ENTRY, "softplus", "argmax", "gt")
 _CLIPS = ("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
 #: Moves of entries, and operations that do nothing in eval mode.
 # fmt: off
@@ -43,7 +44,7 @@ _ARITHMETIC = ("mul", "add", "sub", "rsub", "div", "neg", "true_divide")
 
 def opens_head(name: str) -> bool:
     """Whether an operation on piecewise affine values can only be a step of a head."""
-    return name in _ALONG or name in _ENTRY or name in ("softplus", "argmax", "gt")
+    return name in OPENERS
 
 
 def follows_head(name: str) -> bool:

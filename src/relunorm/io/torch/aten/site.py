@@ -18,6 +18,9 @@ from relunorm.io.graph.operations import Value
 #: that depend on the input. The functions take the arguments of aten's schema by name.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 
+#: Those of them that leave the length of a vector as it is.
+ENTRYWISE: set[str] = set()
+
 
 @dataclass(frozen=True)
 class Site:
@@ -49,11 +52,12 @@ class Site:
         return axes
 
 
-def operation(*names: str) -> Callable[[Any], Any]:
-    """Register a function under the names of operations."""
+def operation(*names: str, entrywise: bool = False) -> Callable[[Any], Any]:
+    """Register a function under the names of operations, on each entry alone or not."""
 
     def register(function: Any) -> Any:
         OPERATIONS.update((name, function) for name in names)
+        ENTRYWISE.update(names if entrywise else ())
         return function
 
     return register

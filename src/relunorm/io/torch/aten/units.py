@@ -13,7 +13,7 @@ from relunorm.io.torch.aten.site import Site, as_array, constant, operation, val
 from relunorm.network import RELU, Activation
 
 
-@operation("relu")
+@operation("relu", entrywise=True)
 def _relu(site: Site, self: Tensor) -> Tensor:
     return site.lowering.activate(self, RELU, site.name)
 
@@ -23,12 +23,12 @@ def _piece(site: Site, self: Tensor) -> Tensor:
     return site.lowering.activate(self, RELU, site.name, piece=True)
 
 
-@operation("leaky_relu")
+@operation("leaky_relu", entrywise=True)
 def _leaky_relu(site: Site, self: Tensor, negative_slope: float = 0.01) -> Tensor:
     return site.lowering.activate(self, Activation("leaky", slope=float(negative_slope)), site.name)
 
 
-@operation("rrelu")
+@operation("rrelu", entrywise=True)
 def _rrelu(
     site: Site,
     self: Tensor,
@@ -42,7 +42,7 @@ def _rrelu(
     return _leaky_relu(site, self, (lower + upper) / 2)
 
 
-@operation("prelu", "_prelu_kernel")
+@operation("prelu", "_prelu_kernel", entrywise=True)
 def _prelu(site: Site, self: Tensor, weight: Any) -> Tensor:
     """One slope for each channel, or one for all."""
     slope = constant(weight, "weight")
@@ -51,50 +51,50 @@ def _prelu(site: Site, self: Tensor, weight: Any) -> Tensor:
     return operations.prelu(site.lowering, self, slope, site.name)
 
 
-@operation("clamp", "clip")
+@operation("clamp", "clip", entrywise=True)
 def _clamp(site: Site, self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     low, high = _end(min), _end(max)
     return site.lowering.clip(self, low, high, site.name)
 
 
-@operation("clamp_min")
+@operation("clamp_min", entrywise=True)
 def _clamp_min(site: Site, self: Tensor, min: Any) -> Tensor:
     return _clamp(site, self, min=min)
 
 
-@operation("clamp_max")
+@operation("clamp_max", entrywise=True)
 def _clamp_max(site: Site, self: Tensor, max: Any) -> Tensor:
     return _clamp(site, self, max=max)
 
 
-@operation("hardtanh")
+@operation("hardtanh", entrywise=True)
 def _hardtanh(site: Site, self: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
     return _clamp(site, self, min_val, max_val)
 
 
-@operation("relu6")
+@operation("relu6", entrywise=True)
 def _relu6(site: Site, self: Tensor) -> Tensor:
     return _clamp(site, self, 0, 6)
 
 
-@operation("hardsigmoid")
+@operation("hardsigmoid", entrywise=True)
 def _hardsigmoid(site: Site, self: Tensor) -> Tensor:
     return operations.hard_sigmoid(site.lowering, self, site.name)
 
 
-@operation("threshold")
+@operation("threshold", entrywise=True)
 def _threshold(site: Site, self: Tensor, threshold: float, value: float) -> Tensor:
     if threshold != value:
         raise CannotLower(f"jumps from {value} to {threshold}")
     return _clamp(site, self, min=threshold)
 
 
-@operation("abs", "absolute")
+@operation("abs", "absolute", entrywise=True)
 def _abs(site: Site, self: Tensor) -> Tensor:
     return operations.absolute(site.lowering, self, site.name)
 
 
-@operation("softshrink")
+@operation("softshrink", entrywise=True)
 def _softshrink(site: Site, self: Tensor, lambd: float = 0.5) -> Tensor:
     """x - clip(x, -lambda, lambda) = x + lambda - relu(x + lambda) + relu(x - lambda)."""
     low, end = site.lowering, as_array(lambd)
@@ -102,7 +102,7 @@ def _softshrink(site: Site, self: Tensor, lambd: float = 0.5) -> Tensor:
     return low.add(below, _piece(site, low.shift(self, -end)))
 
 
-@operation("heaviside")
+@operation("heaviside", entrywise=True)
 def _heaviside(site: Site, self: Tensor, values: Any) -> Tensor:
     at_zero = np.unique(constant(values, "value at 0"))
     if at_zero.size != 1:
@@ -110,12 +110,12 @@ def _heaviside(site: Site, self: Tensor, values: Any) -> Tensor:
     return site.lowering.activate(self, Activation("step", at_zero=float(at_zero[0])), site.name)
 
 
-@operation("maximum", "max.other")
+@operation("maximum", "max.other", entrywise=True)
 def _maximum(site: Site, self: Any, other: Any) -> Tensor:
     return operations.maximum(site.lowering, value_of(self), value_of(other), site.name)
 
 
-@operation("minimum", "min.other")
+@operation("minimum", "min.other", entrywise=True)
 def _minimum(site: Site, self: Any, other: Any) -> Tensor:
     return operations.minimum(site.lowering, value_of(self), value_of(other), site.name)
 

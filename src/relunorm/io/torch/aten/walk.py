@@ -28,7 +28,7 @@ from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.torch.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.torch.aten.constants import compute
-from relunorm.io.torch.aten.head import apply_head, follows_head, opens_head
+from relunorm.io.torch.aten.head import OPENERS, apply_head, follows_head, opens_head
 from relunorm.io.torch.aten.moves import ALIASES
 from relunorm.io.torch.aten.program import (
     Operation,
@@ -69,12 +69,10 @@ _ASSERTIONS = (
     "sym_constrain_range_for_size",
 )
 
+_PUBLIC = [name for name in sorted(OPERATIONS) if name[0] != "_" and "." not in name]
 SUPPORTED = (
-    "linear, conv1d to conv3d, matrix products and arithmetic with constants, add and sub, relu, "
-    "leaky_relu, prelu, clamp, hardtanh, relu6, abs, maximum, minimum, batch_norm and dropout in "
-    "eval mode, average, max and adaptive pooling, sum and mean except over the batch, reshapes, "
-    "transposes, slices, cat, stack, pad; at the end softmax, log_softmax, sigmoid, tanh, "
-    "softplus, exp, argmax"
+    f"{', '.join(_PUBLIC)}; batch_norm and dropout in eval mode, sum and mean except over the "
+    f"batch; at the end {', '.join(name for name in OPENERS if name[0] != '_')}"
 )
 
 
