@@ -365,7 +365,9 @@ def test_all_unsupported_operations_are_listed_with_their_paths():
     text = str(caught.value)
     assert "aten.gelu.default in GELU" in text
     assert "aten.layer_norm.default in LayerNorm" in text
-    assert "Supported: linear" in text
+    listed = re.split(r"\W+", text.split("Supported: ")[1])
+    read = {"hardsigmoid", "softshrink", "rrelu", "threshold", "heaviside", "linear", "softmax"}
+    assert read <= set(listed)
 
 
 @pytest.mark.parametrize(
@@ -459,22 +461,6 @@ def test_shape_that_is_fixed_behind_a_unit(unit):
     assert network.input_shape == (3,)
     x = torch.linspace(-4, 4, 30).reshape(10, 3)
     np.testing.assert_allclose(network(x.numpy()), module(x).detach().numpy(), atol=1e-6)
-
-
-def test_what_is_refused_comes_with_all_that_is_read():
-    with pytest.raises(UnsupportedOperationError) as refused:
-        rn.load(nn.Sequential(nn.Linear(3, 2), nn.GELU(), nn.Linear(2, 1)))
-    listed = str(refused.value).split("Supported: ")[1]
-    for name in (
-        "hardsigmoid",
-        "softshrink",
-        "rrelu",
-        "threshold",
-        "heaviside",
-        "linear",
-        "argmax",
-    ):
-        assert name in re.split(r"\W+", listed)
 
 
 def test_two_inputs():
