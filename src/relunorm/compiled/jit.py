@@ -5,7 +5,9 @@ counts references of every array it touches all the same, also of those inside a
 loops of a few dozen flops the counting was measured to take a third of the time. ``_nrt=False``
 turns it off; such a function cannot allocate. ``error_model="numpy"`` leaves out checks for
 division by zero. Integers and truth values written out in a call are typed (``np.int64(0)``): numba
-would compile what is called once more for that very constant.
+would compile what is called once more for that very constant. ``fastmath`` and ``forceinline`` are
+said even where they are off: numba lets a function that leaves them open inherit those of the
+caller that is compiled first, and sums of a proof would be reordered or not by chance.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ options: dict[str, Any] = {
     "cache": _can_cache(),
     "nogil": True,
     "error_model": "numpy",
+    "fastmath": False,
+    "forceinline": False,
     "no_cfunc_wrapper": True,
     "pipeline_class": KernelCompiler,
 }
@@ -61,8 +65,8 @@ part = njit(**_part)
 kernel_part = njit(**_part, _nrt=False)
 #: The same where only a search is steered: sums may be reordered, which makes them vector
 #: instructions.
-loose_part = njit(**_part, _nrt=False, fastmath={"reassoc", "contract", "nsz"})
+loose_part = njit(**{**_part, "_nrt": False, "fastmath": {"reassoc", "contract", "nsz"}})
 #: For small parts of kernels: always inlined, so that no tuple of arrays is copied.
 inner = njit(**_inlined)
 #: Inlined, and sums may be reordered.
-inner_sum = njit(**_inlined, fastmath={"reassoc", "contract"})
+inner_sum = njit(**{**_inlined, "fastmath": {"reassoc", "contract"}})
