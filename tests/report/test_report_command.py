@@ -20,9 +20,10 @@ def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> No
     done = CliRunner().invoke(app, [*command, "-o", str(page), "--json"])
     assert done.exit_code == 0, done.output
     document = check(json.loads(done.stdout))
-    assert document["data"] == {
-        "rows": 2000, "used": 2000, "columns": 2, "target": "y", "classes": None
-    }  # fmt: skip
+    data = document["data"]
+    classes = data.pop("classes")
+    assert data == {"rows": 2000, "used": 2000, "columns": 2, "target": "y"}
+    assert (classes["names"], classes["counts"]) == (["0", "1"], [1000, 1000])  # of one logit
     assert document["model"]["name"] == "example:moons"
     assert "[1/11] What it is" in done.stderr
     assert "moons" in page.read_text(encoding="utf-8")

@@ -187,6 +187,7 @@ def sensitivity(
         progress: called with a `Progress`.
         names: of the inputs; x0, x1, ... by default.
 
+    >>> from relunorm import Box
     >>> net = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 2.0]]])  # -2 x, then x
     >>> found = sensitivity(net, Box.cube(2))
     >>> found.least.tolist(), found.most.tolist(), found.direction.tolist()

@@ -29,6 +29,7 @@ def largest_difference(
     that does not apply (see `_thresholds`), would take more than `PRODUCTS`, or is not done by
     the end of the clock. In place of the float None where no piece holds one.
 
+    >>> from relunorm import Box
     >>> up = Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [0.0]], "step")
     >>> down = Network.from_weights([[[-1.0]], [[-1.0]]], [[0.0], [1.25]], "step")
     >>> largest_difference(up, down, Box([-1.0], [1.0]))
