@@ -22,6 +22,7 @@ CALL = "from relunorm.cli import main\ntry: main({})\nexcept SystemExit: pass"
         "import relunorm; relunorm.Network; relunorm.Box; relunorm.load",
         CALL.format(["--help"]),
         CALL.format(["info", "example:moons"]),
+        "import relunorm; relunorm.compare, relunorm.normalize, relunorm.verify",
     ],
 )
 def test_heavy_packages_are_not_imported(code: str) -> None:

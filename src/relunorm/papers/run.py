@@ -38,7 +38,9 @@ STORE = "runs.sqlite"
 
 #: Modules that local workers share, and what tells libraries to use one thread.
 SHARED = ["torch._dynamo", "matplotlib.pyplot", "matplotlib.backends.backend_svg", "contourpy"]
-SHARED += ["sklearn.datasets", "scipy.stats", "relunorm.regions", "relunorm.train"]
+SHARED += ["numba.typed", "numba.experimental", "sklearn.datasets", "scipy.stats"]
+SHARED += ["relunorm.regions.enumerate", "relunorm.stability.stability", "relunorm.train.base"]
+SHARED += ["relunorm.search.engine", "relunorm.dying.sweep"]
 SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -25,7 +25,6 @@ from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.search.proof import MARGIN
 from relunorm.search.tape import Ended, Tape
 from relunorm.stability.proof import Proofs, pack, unpacked
 from relunorm.stability.replay import replay
@@ -143,6 +142,7 @@ def search(
     exceeds it.
     """
     from relunorm.search.engine import Search
+    from relunorm.search.proof import MARGIN
 
     exponent = min(max(math.frexp(below)[1] - 1, -900), 900)
     top = math.ldexp(below, -exponent)
