@@ -402,7 +402,7 @@ def tighten(
     rows = _rows(len(upper) // 2)
     own: dict[int, Vector] = {}  # multipliers of every row that was looked at
     turns = np.zeros(len(upper), dtype=int)
-    reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
+    reached = np.full(len(upper), np.inf)  # by a row's own multipliers, at first above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
@@ -414,7 +414,7 @@ def tighten(
         found = problem.certified(own[k], rows)
         settled[k] = turns[k] and found[k] > (1 - GAIN) * reached[k]
         turns[k] += 1
-        reached = np.minimum(reached, found)
+        reached[k] = min(reached[k], found[k])
         if (found < upper).any():
             used.append(own[k])
         upper = np.minimum(upper, found)
