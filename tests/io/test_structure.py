@@ -17,7 +17,8 @@ from torch_models import MODELS, model
 
 import relunorm as rn
 from relunorm.errors import RelunormError
-from relunorm.io.graph.structured import lower
+from relunorm.forms.comparison.stepwise import same_steps
+from relunorm.io.graph.structured import faithful, lower
 from relunorm.network.head import Head, Step
 from relunorm.network.structure import axes_of
 
@@ -274,3 +275,14 @@ def test_axes_of_a_permutation() -> None:
     assert axes_of(index.reshape(3, 2, 4), (2, 3, 4)) is None
     square = np.arange(9).reshape(3, 3)
     assert axes_of(square.T, (3, 3)) == (1, 0)
+
+
+def test_a_structure_that_rounds_elsewhere_is_not_taken_for_the_network() -> None:
+    """A scaling behind a sum is multiplied into the network's rows, not into its steps."""
+    network = rn.load(model("resnet"), example=MODELS["resnet"][1])
+    assert network.structure is not None
+    other = lower(network.structure, network)
+    assert other.digest != network.digest
+    assert faithful(other)
+    assert not faithful(network)
+    assert not same_steps(network, other)  # though every step and number of them is the same

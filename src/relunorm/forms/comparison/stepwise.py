@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock
 from relunorm.domain import Box
-from relunorm.io.graph.structured import compute
+from relunorm.io.graph.structured import compute, faithful
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import Network
 from relunorm.network.layer import RELU
@@ -59,9 +59,10 @@ def same_steps(first: Network, second: Network) -> bool:
     pair = (first.structure, second.structure)
     if pair[0] is None or pair[1] is None or not pair[0].convolves:
         return False
-    return len(pair[0].steps) == len(pair[1].steps) and all(
+    alike = len(pair[0].steps) == len(pair[1].steps) and all(
         _shape(a) == _shape(b) for a, b in zip(pair[0].steps, pair[1].steps, strict=True)
     )
+    return alike and faithful(first) and faithful(second)
 
 
 def _shape(step: Step) -> tuple[object, ...]:

@@ -17,6 +17,21 @@ def lower(structure: Structure, like: Network) -> Network:
     return compute(structure, like.input_shape, like.origin).replace(head=like.head)
 
 
+def faithful(network: Network) -> bool:
+    """Whether the network's structure computes the very same numbers.
+
+    It does but for a scaling that no map could take: that is a convolution of one tap a channel in
+    the structure, where the network has products, which were rounded.
+    """
+    structure = network.structure
+    if structure is None:
+        return False
+    kernels = [step.weight for step in structure.steps if step.kind == "conv"]
+    if all(weight is None or weight[0].size > 1 for weight in kernels):
+        return True
+    return lower(structure, network).digest == network.digest
+
+
 def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Network:
     """The network of a structure.
 

@@ -16,13 +16,12 @@ from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
-from relunorm.io.graph.structured import lower
+from relunorm.io.graph.structured import faithful
 from relunorm.io.torch.pt2 import BESIDE
 from relunorm.io.torch.structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 from relunorm.network import head as heads
-from relunorm.network.structure import Structure
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -48,7 +47,8 @@ def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Modul
         for number, affine in enumerate(network.maps):
             for part in (affine.bias, *map(mx.entries, affine.terms.values())):
                 mx.narrowed(part, np.float32, f"layer {number}")  # raises where one overflows
-    if network.structure is not None and _keeps(network, network.structure, kind):
+    exact = kind == torch.float32 or faithful(network)
+    if network.structure is not None and can_build(network.structure) and exact:
         built = build(network.structure, kind)
         last = [_head_step(step, network.output_shape, kind) for step in network.head.steps]
         parts = list(built) if isinstance(built, nn.Sequential) else [built]
@@ -67,20 +67,6 @@ def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Modul
         modules.append(nn.Unflatten(1, network.output_shape))
     modules += [_head_step(step, network.output_shape, kind) for step in network.head.steps]
     return nn.Sequential(*modules).eval()
-
-
-def _keeps(network: Network, structure: Structure, kind: torch.dtype) -> bool:
-    """Whether modules of the structure compute the network: in float64 to the last bit.
-
-    A scaling that no map could take is a convolution of one tap a channel in a structure, and what
-    it multiplies was multiplied, and rounded, in the network.
-    """
-    if not can_build(structure):
-        return False
-    grouped = [step.weight for step in structure.steps if step.groups > 1]
-    if kind == torch.float32 or all(w is None or w[0].size > 1 for w in grouped):
-        return True
-    return lower(structure, network).digest == network.digest
 
 
 def write_pt2(network: Network, path: str | Path, dtype: str | None = None) -> None:
