@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Box, Layer, Network, Polytope
-from relunorm.bounds.node import HIGH, LOW, UNITS, parts
+from relunorm.bounds.node import node_of
 from relunorm.bounds.tighten import tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
@@ -155,13 +155,13 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     search._begin(clock, Teller(None, clock))
     search._root(clock, Teller(None, clock))
     (task,) = search.heap
-    node = parts.py_func(task.numbers, 0, task.units, task.known, 3, 1, 1)
-    before = np.array([node[LOW], node[HIGH]])
+    node = node_of(task.numbers, task.units, task.known, 3, 1, 1)
+    before = np.array([node.low, node.high])
     points = domain.sample(20_000, seed)
     goal = network(points)[:, 0]
     cut = float(np.quantile(goal, 0.98))
-    space = Space(search.form, search.whole[2])
-    work = space.views[2]
+    space = Space(search.form, search.whole.units)
+    work = space.memory.work
     n, never = task.units, np.zeros(1, np.uint8)
     found = kernel(tighten.py_func)(
         node, search.form.ball, 3, n, task.known, 0, 1, cut, n, never, work
@@ -171,8 +171,8 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     (first, second), (b1, b2) = (a[:2] for a in network.weights())
     z = points @ first.T + b1
     units = np.column_stack([z, np.maximum(z, 0.0) @ second.T + b2])[goal >= cut]
-    units = units[:, node[UNITS].astype(int)]
-    assert (units >= node[LOW]).all()
-    assert (units <= node[HIGH]).all()
-    assert (node[LOW] >= before[0]).all()
-    assert (node[HIGH] <= before[1]).all()
+    units = units[:, node.units.astype(int)]
+    assert (units >= node.low).all()
+    assert (units <= node.high).all()
+    assert (node.low >= before[0]).all()
+    assert (node.high <= before[1]).all()

@@ -14,6 +14,7 @@ tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import (
     EPS,
@@ -27,15 +28,17 @@ from relunorm.bounds.kernel import (
     row_at,
     support,
 )
+from relunorm.bounds.memory import Node
+from relunorm.compiled.addresses import placed
+from relunorm.compiled.groups import views
+
+Array = NDArray[np.float64]
 
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
 
 #: See `child`: how well a row must be known to be folded.
 FOLDED_ERROR = 1e-11
-
-#: Places in a node's tuple of views.
-LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
 
 
 @part
@@ -46,47 +49,35 @@ def node_size(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
 
 
 @part
-def parts(arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
-    """Views of a node, in the order of `LO` to `BOUND`."""
+def node_shapes(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
+    """The shapes of a node's arrays (`Node`), which lie one after another."""
     rows = n + known + goals
-    lo = arena[at : at + d]
-    at += d
-    hi = arena[at : at + d]
-    at += d
-    M = arena[at : at + rows * (d + n)].reshape((rows, d + n))
-    at += rows * (d + n)
-    c = arena[at : at + rows]
-    at += rows
-    err = arena[at : at + rows]
-    at += rows
-    mag = arena[at : at + rows]
-    at += rows
-    zl = arena[at : at + n]
-    at += n
-    zu = arena[at : at + n]
-    at += n
-    ids = arena[at : at + n]
-    at += n
-    names = arena[at : at + known]
-    at += known
-    alpha = arena[at : at + disjuncts * n].reshape((disjuncts, n))
-    at += disjuncts * n
-    beta = arena[at : at + disjuncts * known].reshape((disjuncts, known))
-    at += disjuncts * known
-    tau = arena[at : at + goals]
-    at += goals
-    bound = arena[at : at + disjuncts]
-    return lo, hi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound
+    return (
+        (d,), (d,), (rows, d + n), (rows,), (rows,), (rows,), (n,), (n,), (n,), (known,),
+        (disjuncts, n), (disjuncts, known), (goals,), (disjuncts,),
+    )  # fmt: skip
 
 
 @part
-def _reduce(row, const, error, n, d, state, place, folded, fc, ferr, fweight, size, out):  # type: ignore[no-untyped-def]
-    """A parent's row over the first n units in terms of the child's open units.
+def parts(words, arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
+    """The arrays of a node that lies in an arena; ``words`` of `Memory` to keep where they are."""
+    return placed(Node, words, arena, at, node_shapes(n, known, d, goals, disjuncts))
 
-    ``state``: 0 open, 1 active, -1 dead; ``place`` the new number of an open unit, for an active
-    one how many open units come before it; ``folded`` the rows of active units in the child's
-    terms. Returns constant and error; the error grows by what the additions can round.
+
+def node_of(numbers: Array, n: int, known: int, d: int, goals: int, disjuncts: int) -> Node:
+    """The same for Python."""
+    return views(Node, numbers, node_shapes.py_func(n, known, d, goals, disjuncts))
+
+
+@part
+def _reduce(parent, at, n, d, scratch, child, t):  # type: ignore[no-untyped-def]
+    """A parent's row over the first n units in terms of the child's open units: its row t.
+
+    Returns constant and error; the error grows by what the additions can round.
     """
+    row, const, error = parent.rows[at], parent.const[at], parent.err[at]
+    state, place, folded, fc = scratch.state, scratch.place, scratch.folded, scratch.const
+    ferr, fweight, size, out = scratch.err, scratch.weight, child.size, child.rows[t]
     for k in range(len(out)):
         out[k] = 0.0
     total = abs(const)
@@ -122,9 +113,9 @@ def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
 
 
 @part
-def _range(row, const, d, m, box, top, v, x):  # type: ignore[no-untyped-def]
-    """Range of a row over the box (and ball) and 0 <= y_k <= top_k, not rounded outward."""
-    lo, hi, ball = box
+def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
+    """Range of row t over the box (and ball) and the units below it, not rounded outward."""
+    lo, hi, size, row = child.lo, child.hi, child.size, child.rows[t]
     low, high = const, const
     if len(ball) == 0:
         for k in range(d):
@@ -145,17 +136,19 @@ def _range(row, const, d, m, box, top, v, x):  # type: ignore[no-untyped-def]
     for k in range(m):
         w = row[d + k]
         if w > 0.0:
-            high += w * top[k]
+            high += w * size[d + k]
         else:
-            low += w * top[k]
+            low += w * size[d + k]
     return low, high
 
 
 @part
-def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ignore[no-untyped-def]
-    """Upper bound of sign * row + const; a few steps of descent on the slopes if asked for."""
-    T, tc, terr, tmag, tl, tu, size = form
+def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignore[no-untyped-def]
+    """Upper bound of sign * row m + const; a few steps of descent on the slopes if asked for."""
+    T, tc, terr, tmag = child.rows, child.const, child.err, child.mag
+    tl, tu, size, box = child.low, child.high, child.size, (child.lo, child.hi, ball)
     v, lam, a, x, z, y, slope, m1, m2 = work
+    row = T[m]
     best = np.inf
     for j in range(m):
         slope[j] = rule[j]
@@ -196,22 +189,22 @@ def _settle(lo, hi, k, at_zero, low, high, decided):  # type: ignore[no-untyped-
     return lo[k] <= hi[k]
 
 
-@compiled
-def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, share, scratch, out):  # type: ignore[no-untyped-def]
-    """Build a part of a node in ``out``; returns its (open units, known rows), or (-1, 0) if empty.
+@part
+def child(parent, ball, d, n, known, goals, kind, index, value, side, share, memory):  # type: ignore[no-untyped-def]
+    """Build a part of a node in ``memory.child``; its (open units, known rows), or (-1, 0).
 
     ``kind`` ON_INPUT: coordinate ``index`` is cut at ``value`` and the part takes ``side``;
     ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
-    changes nothing: the node is bounded anew. ``refresh`` says for every unit whether it gets a
-    backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
-    ``share`` of its size is folded, others stay as they are. The value of a step unit, a
+    changes nothing: the node is bounded anew. ``memory.refresh`` says for every unit whether it
+    gets a backward bound (>= 0) and after how many steps of descent. An active unit whose row is
+    known to ``share`` of its size is folded, others stay as they are. The value of a step unit, a
     coordinate, is narrowed as its sign becomes known.
     """
-    plo, phi, zl, zu = parent[LO], parent[HI], parent[LOW], parent[HIGH]
-    M, c, err = parent[ROWS], parent[CONST], parent[ERR]
+    plo, phi, zl, zu, units = parent.lo, parent.hi, parent.low, parent.high, parent.units
+    out, scratch, refresh = memory.child, memory.scratch, memory.refresh
     lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
     state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
-    v, x = work[0], work[3]
+    v, x = work.v, work.x
     for k in range(d):
         lo[k], hi[k] = plo[k], phi[k]
     if kind == ON_INPUT and index >= 0:
@@ -226,20 +219,16 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             x[k] = min(max(ball[k], lo[k]), hi[k])
         if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
             return -1, 0  # the point nearest to the centre is outside the ball
-    box = (lo, hi, ball)
-    form = (T, tc, terr, tmag, tl, tu, size)
     m = np.int64(0)  # typed, or numba compiles all that it is passed to for a constant 0 too
     for i in range(n):
         row = T[m]
-        const, error = _reduce(
-            M[i], c[i], err[i], i, d, state, place, folded, fc, ferr, fweight, size, row
-        )
+        const, error = _reduce(parent, i, i, d, scratch, out, m)
         weight = _magnitude(row, const, d + m, size)
         spread = gamma(d + m) * weight + TINY
-        low, high = _range(row, const, d, m, box, size[d:], v, x)
+        low, high = _range(out, m, const, d, m, ball, v, x)
         low = max(low - error - 2.0 * spread, zl[i])
         high = min(high + error + 2.0 * spread, zu[i])
-        name = int(parent[UNITS][i])
+        name = int(units[i])
         value_at, decided = jump[name], np.int64(0)
         if value_at >= 0:
             if lo[value_at] > 0.0:
@@ -256,10 +245,10 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             return -1, 0
         if low < 0.0 and high > 0.0 and refresh[i] >= 0 and _reads(row, d, m):
             own = error + spread
-            top = _tightest(row, 1.0, const + own, d, m, box, form, rule, refresh[i], work)
+            top = _tightest(out, 1.0, const + own, d, m, ball, rule, refresh[i], work)
             high = min(high, top)
             if high > 0.0:
-                top = _tightest(row, -1.0, own - const, d, m, box, form, rule, refresh[i], work)
+                top = _tightest(out, -1.0, own - const, d, m, ball, rule, refresh[i], work)
                 low = max(low, -top)
             if low > high:
                 return -1, 0
@@ -286,15 +275,13 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     for r in range(known + (1 if kind == ON_UNIT else 0)):
         t = m + kept
         at, reads = (n + r, n) if r < known else (index, index)
-        const, error = _reduce(
-            M[at], c[at], err[at], reads, d, state, place, folded, fc, ferr, fweight, size, T[t]
-        )
+        const, error = _reduce(parent, at, reads, d, scratch, out, t)
         if r >= known and side == 0:
             const = -const
             for k in range(d + m):
                 T[t, k] = -T[t, k]
         spread = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
-        low, high = _range(T[t], const, d, m, box, size[d:], v, x)
+        low, high = _range(out, t, const, d, m, ball, v, x)
         if high + error + 2.0 * spread < 0.0:
             return -1, 0
         if low - error - 2.0 * spread >= 0.0:
@@ -303,9 +290,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
         kept += 1
     for g in range(goals):
         t, at = m + kept + g, n + known + g
-        const, error = _reduce(
-            M[at], c[at], err[at], n, d, state, place, folded, fc, ferr, fweight, size, T[t]
-        )
+        const, error = _reduce(parent, at, n, d, scratch, out, t)
         tc[t], terr[t] = const, error
         tmag[t] = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
     return m, kept
@@ -321,45 +306,46 @@ def _reads(row, d, m):  # type: ignore[no-untyped-def]
     return count > 0
 
 
-@compiled
-def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name):  # type: ignore[no-untyped-def]
+@part
+def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory):  # type: ignore[no-untyped-def]
     """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
-    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = out
-    node = parts(arena, at, m, kept, d, goals, disjuncts)
+    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = memory.child
+    node = parts(memory.target, arena, at, m, kept, d, goals, disjuncts)
     for k in range(d):
-        node[0][k], node[1][k] = lo[k], hi[k]
+        node.lo[k], node.hi[k] = lo[k], hi[k]
     rows = m + kept + goals
+    matrix, const, err, mag = node.rows, node.const, node.err, node.mag
     for r in range(rows):
         for k in range(d + m):
-            node[2][r, k] = T[r, k]
-        node[3][r], node[4][r], node[5][r] = tc[r], terr[r], tmag[r]
+            matrix[r, k] = T[r, k]
+        const[r], err[r], mag[r] = tc[r], terr[r], tmag[r]
     for j in range(m):
         s = source[j]
-        node[6][j], node[7][j], node[8][j] = tl[j], tu[j], parent[8][s]
+        node.low[j], node.high[j], node.units[j] = tl[j], tu[j], parent.units[s]
         for q in range(disjuncts):
-            node[10][q, j] = parent[10][q, s]
-    known = len(parent[9])
+            node.alpha[q, j] = parent.alpha[q, s]
+    known = len(parent.names)
     for r in range(kept):
         s = source[m + r] - n
-        node[9][r] = parent[9][s] if s < known else name
+        node.names[r] = parent.names[s] if s < known else name
         for q in range(disjuncts):
-            node[11][q, r] = parent[11][q, s] if s < known else 0.0
+            node.beta[q, r] = parent.beta[q, s] if s < known else 0.0
     for g in range(goals):
-        node[12][g] = parent[12][g]
+        node.tau[g] = parent.tau[g]
     for q in range(disjuncts):
-        node[13][q] = parent[13][q]
+        node.bound[q] = parent.bound[q]
 
 
 @part
 def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-def]
     """The row to bound: tau times the goals plus beta times the known rows; its constant."""
     T, tc, terr, tmag, tau, beta = (
-        node[ROWS],
-        node[CONST],
-        node[ERR],
-        node[MAG],
-        node[TAU],
-        node[BETA][q],
+        node.rows,
+        node.const,
+        node.err,
+        node.mag,
+        node.tau,
+        node.beta[q],
     )
     for k in range(d + m):
         v[k] = 0.0
@@ -382,28 +368,29 @@ def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-d
 
 
 @part
-def bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x):  # type: ignore[no-untyped-def]
-    """The bound of a goal group at the node's own alpha, beta and tau."""
-    lo, hi = node[LO], node[HI]
+def bound_of(node, ball, d, m, kept, first, last, q, work, x):  # type: ignore[no-untyped-def]
+    """The bound of a goal group at the node's own alpha, beta and tau; ``x`` is where it lies."""
+    lo, hi, size, v = node.lo, node.hi, work.size, work.v
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     const = start_row(node, d, m, kept, first, last, q, v)
     return backward(
-        v, const, node[ROWS], node[CONST], node[ERR], node[MAG], node[LOW], node[HIGH],
-        node[ALPHA][q], (lo, hi, ball), size, m, lam, a, x,
+        v, const, node.rows, node.const, node.err, node.mag, node.low, node.high,
+        node.alpha[q], (lo, hi, ball), size, m, work.lam, work.a, x,
     )  # fmt: skip
 
 
-@compiled
+@part
 def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # type: ignore[no-untyped-def]
     """Lower the bound of a goal group by descent on alpha, beta and tau; keep and return the best.
 
     Adam (Kingma and Ba 2015) on the derivatives that one forward pass through the chosen lines
     gives. Stops at ``cut``, or, unless ``patient``, when at its pace the cut is out of reach.
     """
-    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
-    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, _, _ = work
-    A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
+    lo, hi, T, tc, tl, tu = node.lo, node.hi, node.rows, node.const, node.low, node.high
+    v, lam, x, z, y, m1, m2 = work.v, work.lam, work.x, work.z, work.y, work.m1, work.m2
+    best_a, best_b, best_t, bx = work.best_a, work.best_b, work.best_t, work.best_x
+    A, B, tau = node.alpha[q], node.beta[q], node.tau
     best = np.inf
     start = np.inf
     width = m + kept + (last - first)
@@ -412,7 +399,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
     p1, p2 = 1.0, 1.0
     rate = 0.3
     for step in range(steps + 1):
-        value = bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x)
+        value = bound_of(node, ball, d, m, kept, first, last, q, work, x)
         if step == 0:
             start = value
         if value < best:
@@ -480,12 +467,38 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
     return best
 
 
+@compiled
+def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  # type: ignore[no-untyped-def]
+    """The first node of a search in ``numbers``: (open units, known rows), (-1, 0) if it is empty.
+
+    ``whole`` is the node in which every unit is open; ``memory.refresh`` is that of `child`, and
+    ``cut`` and ``steps`` are those of the goals.
+    """
+    groups = len(firsts) - 1
+    goals, start = firsts[groups], np.int64(0)
+    parent = parts(memory.node, whole, start, n, known, d, goals, groups)
+    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
+    m, kept = child(parent, ball, d, n, known, goals, kind, index, 0.0, side, FOLDED_ERROR, memory)
+    if m < 0:
+        return m, kept
+    place_child(numbers, start, d, m, kept, goals, groups, parent, n, 0.0, memory)
+    node = parts(memory.half, numbers, start, m, kept, d, goals, groups)
+    for q in range(groups):
+        for j in range(m):
+            node.alpha[q, j] = 1.0 if node.high[j] > -node.low[j] else 0.0
+        first, last, patient = firsts[q], firsts[q + 1], np.bool_(True)
+        node.bound[q] = tune(
+            node, ball, d, m, kept, first, last, q, cut, steps, patient, memory.work
+        )
+    return m, kept
+
+
 @part
 def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
     """Whether the rows of a goal group read no open unit; -kept to 0 are the known rows."""
     for g in range(first, last):
         for k in range(m):
-            if node[ROWS][m + kept + g, d + k] != 0.0:
+            if node.rows[m + kept + g, d + k] != 0.0:
                 return False
     return True
 
@@ -495,6 +508,6 @@ def open_units(node, m):  # type: ignore[no-untyped-def]
     """How many units can change sign; the others are active and were not folded."""
     count = 0
     for j in range(m):
-        if node[LOW][j] < 0.0:
+        if node.low[j] < 0.0:
             count += 1
     return count

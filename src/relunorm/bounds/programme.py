@@ -16,17 +16,14 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.kernel import chord, part
-from relunorm.bounds.node import ALPHA, BETA, CONST, HI, HIGH, LO, LOW, ROWS, TAU, bound_of
+from relunorm.bounds.memory import MOST_INPUTS, MOST_VARIABLES
+from relunorm.bounds.node import (
+    bound_of,
+)
 from relunorm.compiled.simplex import EMPTY, Workspace, descend
 
 #: Multiple of a contradiction among the rows that is added to a goal.
 LARGE = 1e9
-
-#: Inputs and open units of a node whose programme is solved, together.
-MOST_VARIABLES = 128
-
-#: Inputs of a programme without units, at most.
-MOST_INPUTS = 2_048
 
 #: How far a point may be outside a row of unit length.
 NEAR = 1e-9
@@ -41,10 +38,10 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
     than `MOST_VARIABLES` the units are left out, and known rows that read them; ``y`` is zero then,
     and so are inputs that no known row reads, which are at their best ends (`solvable`).
     """
-    T, tc, tu = node[ROWS], node[CONST], node[HIGH]
-    A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
+    T, tc, tu = node.rows, node.const, node.high
+    A, B, tau = node.alpha[q], node.beta[q], node.tau
     space, rhs, cost, plo, phi, scale, weight, flat, point, mult, u, basis, read, stop = lp
-    v, size, best_a, best_b, best_t = work[0], work[6], work[9], work[10], work[11]
+    v, best_a, best_b, best_t = work.v, work.best_a, work.best_b, work.best_t
     p = m if d + m <= MOST_VARIABLES else 0
     many = last - first
     extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
@@ -60,11 +57,11 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
     for k in range(d):
         # where no row reads it: at its best end
         w = 0.0 if extra else T[m + kept + first, k]
-        x[k] = node[HI][k] if w >= 0.0 else node[LO][k]
+        x[k] = node.hi[k] if w >= 0.0 else node.lo[k]
         offset += w * x[k]
     for i in range(e):
         k = read[i]
-        plo[i], phi[i] = node[LO][k], node[HI][k]
+        plo[i], phi[i] = node.lo[k], node.hi[k]
         cost[i] = 0.0 if extra else T[m + kept + first, k]
         offset -= cost[i] * x[k]
     for j in range(p):
@@ -91,10 +88,10 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
         best_b[r] = B[r]
     for g in range(first, last):
         best_t[g] = tau[g]
-    old = bound_of(node, ball, d, m, kept, first, last, q, size, v, work[1], work[2], work[12])
+    old = bound_of(node, ball, d, m, kept, first, last, q, work, work.best_x)
     _weights(status, row, e, p, total, scale, solver, weight)
     _slopes(node, p, kept, first, last, q, extra, total, weight)
-    new = bound_of(node, ball, d, m, kept, first, last, q, size, v, work[1], work[2], work[12])
+    new = bound_of(node, ball, d, m, kept, first, last, q, work, work.best_x)
     if new < old:
         return new
     for j in range(m):
@@ -114,7 +111,7 @@ def _read(node, d, m, p, kept, first, last, read):  # type: ignore[no-untyped-de
     for k in range(d):
         used = k == 0 or p > 0 or last - first > 1
         for r in range(kept):
-            used = used or node[ROWS][m + r, k] != 0.0
+            used = used or node.rows[m + r, k] != 0.0
         if used:
             read[count] = k
             count += 1
@@ -124,13 +121,13 @@ def _read(node, d, m, p, kept, first, last, read):  # type: ignore[no-untyped-de
 @part
 def solvable(node, d, m, kept, first, last, lp):  # type: ignore[no-untyped-def]
     """Whether the programme of a node without open units is small enough."""
-    return _read(node, d, m, np.int64(0), kept, first, last, lp[12]) <= MOST_INPUTS
+    return _read(node, d, m, np.int64(0), kept, first, last, lp.read) <= MOST_INPUTS
 
 
 @part
 def _rows(node, d, m, p, kept, first, extra, read, e, rows, rhs, scale):  # type: ignore[no-untyped-def]
     """Rows of the programme, of unit length: y >= z, y <= chord(z), known rows, goals."""
-    T, tc, tl, tu = node[ROWS], node[CONST], node[LOW], node[HIGH]
+    T, tc, tl, tu = node.rows, node.const, node.low, node.high
     total, dim = rows.shape
     for r in range(total):
         hidden = False  # whether it reads a unit that is left out
@@ -174,7 +171,7 @@ def _start(  # type: ignore[no-untyped-def]
     node, d, m, p, kept, top, first, q, extra, read, e, rows, rhs, cost, plo, phi, v, solver
 ):
     """The basis of the lines that the slopes choose; its point, inverse and weights; the bound."""
-    T, tl, tu, A = node[ROWS], node[LOW], node[HIGH], node[ALPHA][q]
+    T, tl, tu, A = node.rows, node.low, node.high, node.alpha[q]
     x, inverse, mult, basis = solver.x, solver.inverse, solver.multipliers, solver.basis
     dim = len(x)
     for i in range(e):
@@ -258,7 +255,7 @@ def _weights(status, row, d, p, total, scale, solver, weight):  # type: ignore[n
 @part
 def _slopes(node, p, kept, first, last, q, extra, total, weight):  # type: ignore[no-untyped-def]
     """Slopes, multipliers of known rows and weights of goals out of the weights of the rows."""
-    tl, tu, A, B, tau = node[LOW], node[HIGH], node[ALPHA][q], node[BETA][q], node[TAU]
+    tl, tu, A, B, tau = node.low, node.high, node.alpha[q], node.beta[q], node.tau
     whole = 1.0
     if extra:
         whole = 0.0

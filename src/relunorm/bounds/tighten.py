@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.kernel import EPS, backward, forward_again, part, row_again
-from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
 
 #: Steps of descent for each end of a unit.
 STEPS = 10
@@ -33,13 +32,13 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
     ``cut``; none where the two are equal. Only the first ``upto`` units are tried, and fewer where
     the byte ``stop`` is set meanwhile.
     """
-    T, tl, tu = node[ROWS], node[LOW], node[HIGH]
-    slope, size = work[9], work[6]
-    lo, hi = node[LO], node[HI]
+    T, tl, tu = node.rows, node.low, node.high
+    slope, size = work.best_a, work.size
+    lo, hi = node.lo, node.hi
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     rows = kept + last - first
-    reach = work[14]
+    reach = work.rank
     for r in range(rows):
         t = m + r if r < kept else m + first + r
         reach[r] = 0.0
@@ -73,9 +72,10 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
 @part
 def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
-    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
-    terr, tmag = node[ERR], node[MAG]
-    v, lam, a, x, z, y, size, m1, m2, slope, beta, _, _, _, reach = work
+    lo, hi, T, tc, tl, tu = node.lo, node.hi, node.rows, node.const, node.low, node.high
+    terr, tmag = node.err, node.mag
+    v, lam, a, x, z, y, size = work.v, work.lam, work.a, work.x, work.z, work.y, work.size
+    m1, m2, slope, beta, reach = work.m1, work.m2, work.best_a, work.best_b, work.rank
     best = tu[unit] if sign > 0.0 else -tl[unit]
     alpha = reach[rows:]
     for j in range(m):

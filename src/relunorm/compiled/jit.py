@@ -16,6 +16,7 @@ from typing import Any
 
 from numba import njit as _njit
 
+from relunorm.compiled import addresses as addresses  # lets kernels take groups
 from relunorm.compiled.fragments import FragmentCompiler, KernelCompiler
 
 njit: Any = _njit  # its stubs do not know every option

@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, inner_sum, kernel
 
 FOUND, ABSENT, EMPTY, FAILED, STOPPED = 1, 0, -1, -2, -3
@@ -43,6 +44,7 @@ FEASIBLE = 1e-12
 PIVOT = 1e-10
 
 
+@group
 class Workspace(NamedTuple):
     """Scratch memory of one thread; after a call ``x`` is the vertex reached."""
 

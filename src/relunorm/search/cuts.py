@@ -7,11 +7,8 @@ import numpy as np
 from relunorm.bounds.kernel import part
 from relunorm.bounds.node import (
     FOLDED_ERROR,
-    HI,
-    LO,
     ON_INPUT,
     ON_UNIT,
-    UNITS,
     child,
     node_size,
     place_child,
@@ -23,50 +20,45 @@ MOST_REFRESH = 1e9
 
 
 @part
-def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space):  # type: ignore[no-untyped-def]
+def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, memory):  # type: ignore[no-untyped-def]
     """One half of a node, placed at ``where``: (open units, known rows).
 
     Units is -1 for an empty half and -2 where the arena is full.
     """
-    scratch, out, _, _, refresh = space
+    refresh = memory.refresh
     groups = len(firsts) - 1
     goals = firsts[groups]
     dear = float(n) * n * (d + n) > MOST_REFRESH
     for j in range(n):
         refresh[j] = 0 if (kind == ON_INPUT or j > index) and not dear else -1
-    m, kept = child(
-        node, ball, d, n, known, goals, kind, index, value, side, refresh, FOLDED_ERROR, scratch,
-        out,
-    )  # fmt: skip
+    m, kept = child(node, ball, d, n, known, goals, kind, index, value, side, FOLDED_ERROR, memory)
     if m < 0:
         return -1, 0
     if where + node_size(m, kept, d, goals, groups) > len(arena):
         return -2, 0
-    name = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
-    place_child(arena, where, d, m, kept, goals, groups, node, n, out, name)
+    name = node.units[index] + 1.0 if kind == ON_UNIT else 0.0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, name, memory)
     return m, kept
 
 
 @part
-def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
+def straightened(arena, where, node, ball, d, n, known, firsts, memory):  # type: ignore[no-untyped-def]
     """A node without open units, every active row folded: what a linear programme can solve.
 
     Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
     """
-    scratch, out, _, _, refresh = space
+    refresh = memory.refresh
     groups = len(firsts) - 1
     goals = firsts[groups]
     for j in range(n):
         refresh[j] = -1
     kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
-    m, kept = child(
-        node, ball, d, n, known, goals, kind, index, 0.0, side, refresh, np.inf, scratch, out
-    )
+    m, kept = child(node, ball, d, n, known, goals, kind, index, 0.0, side, np.inf, memory)
     if m < 0:
         return -1, 0
     if where + node_size(m, kept, d, goals, groups) > len(arena):
         return -2, 0
-    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
+    place_child(arena, where, d, m, kept, goals, groups, node, n, 0.0, memory)
     return m, kept
 
 
@@ -85,4 +77,4 @@ def splits(low, high):  # type: ignore[no-untyped-def]
 @part
 def wider(node, i, j):  # type: ignore[no-untyped-def]
     """Whether side i of a node's box is longer than side j."""
-    return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
+    return node.hi[i] - node.lo[i] > node.hi[j] - node.lo[j]

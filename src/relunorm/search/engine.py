@@ -350,7 +350,7 @@ class Search:
     def _space(self, place: int) -> Space:
         assert self.form is not None
         while len(self.spaces) <= place:
-            self.spaces.append(Space(self.form, self.whole[2]))
+            self.spaces.append(Space(self.form, self.whole.units))
         return self.spaces[place]
 
     def _keep(self, found: _Chunk) -> None:
@@ -410,7 +410,7 @@ class Search:
             why, count, more = kernel.explore(
                 self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
                 self.below, self.tolerance, STEPS, theta, form.firsts, best, point, ceiling,
-                self.learned, space.tape, marks, space.views, stop,
+                self.learned, space.tape, marks, space.memory, stop,
             )  # fmt: skip
             used += more
             if why == kernel.FULL:

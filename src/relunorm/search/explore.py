@@ -23,17 +23,8 @@ import numpy as np
 
 from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
 from relunorm.bounds.node import (
-    ALPHA,
-    BOUND,
-    CONST,
-    HI,
-    HIGH,
-    LO,
-    LOW,
     ON_INPUT,
     ON_UNIT,
-    ROWS,
-    UNITS,
     bound_of,
     linear,
     node_size,
@@ -74,14 +65,14 @@ def _scores(node, d, m, real, jump, lam, z, y, v, score):  # type: ignore[no-unt
     triangle; for a step, how far its value moves the bound. A coordinate of the domain (the first
     ``real`` ones): its share in the widths of the triangles.
     """
-    lo, hi, T, low, high = node[LO], node[HI], node[ROWS], node[LOW], node[HIGH]
+    lo, hi, T, low, high = node.lo, node.hi, node.rows, node.low, node.high
     for j in range(m):
         if low[j] >= 0.0 or high[j] <= 0.0:
             score[j] = 0.0
             continue
         triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
         score[j] = max(lam[j] * (y[j] - max(z[j], 0.0)), 0.0) + 1e-2 * triangle
-        value_at = jump[int(node[UNITS][j])]
+        value_at = jump[int(node.units[j])]
         if value_at >= 0:
             score[j] += abs(v[value_at]) * (hi[value_at] - lo[value_at])
     for k in range(real, d):
@@ -104,7 +95,7 @@ def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore
     """Predicted gain of every cut: the product over both sides of score times learned ratio."""
     kind = len(learned) - 3 + (0 if first == 0 else 1)
     for i in range(first, last):
-        name = int(node[UNITS][i]) if i < m else units + i - m
+        name = int(node.units[i]) if i < m else units + i - m
         value = 1.0
         for side in range(2):
             who = name if learned[name, side, 1] > 0.0 else kind
@@ -117,7 +108,7 @@ def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore
 @part
 def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
     """Keep a measured gain, in shares of the score, for the cut and for its kind."""
-    name = int(node[UNITS][i]) if i < m else units + i - m
+    name = int(node.units[i]) if i < m else units + i - m
     for who in (name, len(learned) - 3 + (0 if i < m else 1)):
         learned[who, side, 0] += gain
         learned[who, side, 1] += 1.0
@@ -126,9 +117,9 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
 @part
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
-    M, c, n, known, _, near, _, jump, at_zero = whole
+    M, c, n, known, near = whole.rows, whole.const, whole.units, whole.known, whole.near
     d = len(x)
-    evaluate(x, M, c, n, y, jump, at_zero)
+    evaluate(x, M, c, n, y, whole.jump, whole.at_zero)
     value = np.inf
     for g in range(first, last):
         t = n + known + g
@@ -145,46 +136,46 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
 
 
 @part
-def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, space):  # type: ignore[no-untyped-def]
+def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, memory):  # type: ignore[no-untyped-def]
     """Make and bound one half of a node at ``where``: (open units, known rows, highest bound)."""
     kind = ON_UNIT if i < n else ON_INPUT
     index = i if i < n else i - n
     value = 0.0
     if kind == ON_INPUT:
-        value = middle(node[LO][index], node[HI][index])
-    m, kept = half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space)
+        value = middle(node.lo[index], node.hi[index])
+    m, kept = half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, memory)
     if m < 0:
         return m, 0, -np.inf
     groups = len(firsts) - 1
-    baby = parts(arena, where, m, kept, d, firsts[groups], groups)
-    return m, kept, _tuned(baby, ball, d, m, kept, firsts, cut, steps, space)
+    baby = parts(memory.half, arena, where, m, kept, d, firsts[groups], groups)
+    return m, kept, _tuned(baby, ball, d, m, kept, firsts, cut, steps, memory)
 
 
 @part
-def _tuned(node, ball, d, m, kept, firsts, cut, steps, space):  # type: ignore[no-untyped-def]
+def _tuned(node, ball, d, m, kept, firsts, cut, steps, memory):  # type: ignore[no-untyped-def]
     """Bound the open goal groups of a node; the highest bound."""
-    _, _, work, _, _ = space
+    work = memory.work
     highest = -np.inf
     for q in range(len(firsts) - 1):
-        if node[BOUND][q] == -np.inf:
+        if node.bound[q] == -np.inf:
             continue
         found = tune(
             node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, np.bool_(False), work
         )
-        node[BOUND][q] = found
+        node.bound[q] = found
         highest = max(highest, found)
     return highest
 
 
 @part
-def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, space, stop):  # type: ignore[no-untyped-def]
+def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, memory, stop):  # type: ignore[no-untyped-def]
     """Bound a node's units under what is known, and the goals again; the highest bound."""
     open_, one = 0, 0
     for q in range(len(firsts) - 1):
-        if node[BOUND][q] > -np.inf:
+        if node.bound[q] > -np.inf:
             open_, one = open_ + 1, q
     first, last = (firsts[one], firsts[one + 1]) if open_ == 1 else (0, 0)
-    changed, tried = tighten(node, ball, d, m, kept, first, last, cut, m, stop, space[2])
+    changed, tried = tighten(node, ball, d, m, kept, first, last, cut, m, stop, memory.work)
     if changed == 0:
         return np.inf
     if len(tape) > 0:
@@ -194,9 +185,9 @@ def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, 
         marks[0] = at + 6
     if changed < 0:
         for q in range(len(firsts) - 1):
-            node[BOUND][q] = -np.inf
+            node.bound[q] = -np.inf
         return -np.inf
-    return _tuned(node, ball, d, m, kept, firsts, cut, steps, space)
+    return _tuned(node, ball, d, m, kept, firsts, cut, steps, memory)
 
 
 @part
@@ -208,8 +199,8 @@ def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
     """
     halvings = 0.0
     for k in range(d):
-        if node[HI][k] > node[LO][k]:
-            halvings += np.log2(sides[k] / (node[HI][k] - node[LO][k]))
+        if node.hi[k] > node.lo[k]:
+            halvings += np.log2(sides[k] / (node.hi[k] - node.lo[k]))
     return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
 
 
@@ -234,7 +225,7 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
 def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # type: ignore[no-untyped-def]
     """Close the goal groups whose bound has come down to ``cut``; how many stay open."""
     left = 0
-    bound = node[BOUND]
+    bound = node.bound
     for q in range(len(firsts) - 1):
         if bound[q] == -np.inf:
             continue
@@ -253,14 +244,12 @@ def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # 
 @compiled
 def explore(  # type: ignore[no-untyped-def]
     whole, ball, arena, stack, count, budget, target, below, tolerance, steps, theta,
-    firsts, best, best_x, ceiling, learned, tape, marks, space, stop,
+    firsts, best, best_x, ceiling, learned, tape, marks, memory, stop,
 ):  # fmt: skip
     """Work on the stack; returns (why it ended, nodes on the stack, nodes used).
 
     Args:
-        whole: rows, constants, open units and known rows of the root, how many units have names,
-            how far outside known rows a point may be and still be offered, the sides of the box
-            (without the values of steps), and for its open units which coordinates they are.
+        whole: see `root.Whole`.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -272,15 +261,14 @@ def explore(  # type: ignore[no-untyped-def]
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
-    scratch, _, work, lp, _ = space
-    jump = scratch[8]
-    v, lam, a, x, z, y, size = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
-    bx, score, rank = work[12], work[13], work[14]
-    d, real = len(best_x), len(whole[6])
+    work, lp, jump = memory.work, memory.programme, memory.scratch.jump
+    v, lam, x, z, y = work.v, work.lam, work.x, work.z, work.y
+    bx, score, rank = work.best_x, work.score, work.rank
+    d, real = len(best_x), len(whole.sides)
     disjuncts = len(firsts) - 1
     goals = firsts[disjuncts]
     strict = target < np.inf
-    units = whole[4]
+    units = whole.names
     used = 0
     while count > 0:
         if stop[0]:
@@ -294,8 +282,8 @@ def explore(  # type: ignore[no-untyped-def]
             entry = size_of_entry(n, known + 1, goals)
             if marks[0] + 18 + 3 * disjuncts * entry > len(tape):
                 return TAPE_FULL, count, used
-        node = parts(arena, at, n, known, d, goals, disjuncts)
-        bound = node[BOUND]
+        node = parts(memory.node, arena, at, n, known, d, goals, disjuncts)
+        bound = node.bound
         cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
         if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
             count = top
@@ -308,14 +296,14 @@ def explore(  # type: ignore[no-untyped-def]
         first, last = firsts[worst], firsts[worst + 1]
         begin = at + node_size(n, known, d, goals, disjuncts)
         free = open_units(node, n)
-        by_unit = free <= patience(node, real, theta, whole[6])
+        by_unit = free <= patience(node, real, theta, whole.sides)
         solved = by_unit and free > 0 and d + n <= MOST_VARIABLES and len(ball) == 0
         if solved:
             bound[worst] = solve(
                 node, ball, d, n, known, first, last, worst, cut, PIVOTS, lp, work, x, y
             )
             for j in range(n):
-                z[j] = row_at(node[ROWS][j], node[CONST][j], x, y, j)
+                z[j] = row_at(node.rows[j], node.const[j], x, y, j)
                 score[j] = y[j]
             _offer(whole, ball, first, last, x, y, best, best_x)
             for j in range(n):
@@ -329,22 +317,20 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        bound_of(node, ball, d, n, known, first, last, worst, work, x)
         if not solved:
-            forward(
-                x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y
-            )
+            forward(x, node.rows, node.const, lam, node.alpha[worst], node.low, node.high, n, z, y)
         _scores(node, d, n, real, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         curved = len(ball) > 0
         if idle and not curved:
-            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, memory)
             if m == -2:
                 return FULL, count, used
             if m == -1:
                 count = top  # nothing is feasible
                 continue
-            leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
+            leaf = parts(memory.half, arena, begin, m, kept, d, goals, disjuncts)
             curved = not solvable(leaf, d, m, kept, first, last, lp)
             if not curved and linear(leaf, d, m, kept, first, last):
                 value = solve(
@@ -368,7 +354,7 @@ def explore(  # type: ignore[no-untyped-def]
                     continue
             # known rows read open units: decide those
             for j in range(n):
-                low, high = node[LOW][j], node[HIGH][j]
+                low, high = node.low[j], node.high[j]
                 score[j] = high * -low / (high - low) if low < 0.0 else 0.0
             idle = not matters(score, n)
         if idle and curved:
@@ -400,7 +386,7 @@ def explore(  # type: ignore[no-untyped-def]
                     i = j
             if i < 0 or rank[i] <= top_rank:
                 break
-            name = int(node[UNITS][i]) if i < n else units + i - n
+            name = int(node.units[i]) if i < n else units + i - n
             if min(learned[name, 0, 1], learned[name, 1, 1]) >= RELIABLE:
                 pick = i
                 break
@@ -409,7 +395,7 @@ def explore(  # type: ignore[no-untyped-def]
                 if stop[0]:
                     return STOPPED, count, used
                 m, kept, highest = _half(
-                    arena, begin, node, ball, d, n, known, firsts, i, side, cut, steps // 2, space
+                    arena, begin, node, ball, d, n, known, firsts, i, side, cut, steps // 2, memory
                 )
                 if m == -2:
                     return FULL, count, used
@@ -425,7 +411,7 @@ def explore(  # type: ignore[no-untyped-def]
             for j in range(from_, to):
                 if score[j] > score[pick]:
                     pick = j
-        if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
+        if pick >= n and not splits(node.lo[pick - n], node.hi[pick - n]):
             # a single point that cannot be closed: what is known stays the bound
             ceiling[0] = max(ceiling[0], bound[worst])
             if strict:
@@ -440,7 +426,7 @@ def explore(  # type: ignore[no-untyped-def]
             if stop[0]:
                 return STOPPED, count, used
             m, kept, highest = _half(
-                arena, where, node, ball, d, n, known, firsts, pick, side, cut, steps, space
+                arena, where, node, ball, d, n, known, firsts, pick, side, cut, steps, memory
             )
             if m == -2 or top + 3 >= len(stack):
                 return FULL, count, used
@@ -448,7 +434,7 @@ def explore(  # type: ignore[no-untyped-def]
             _learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
             if m < 0:
                 continue
-            baby = parts(arena, where, m, kept, d, goals, disjuncts)
+            baby = parts(memory.half, arena, where, m, kept, d, goals, disjuncts)
             for k in range(d):
                 x[k] = bx[k]
             _offer(whole, ball, first, last, x, y, best, best_x)
@@ -467,7 +453,7 @@ def explore(  # type: ignore[no-untyped-def]
             price = 2.0 * (STEPS + 1.0) * m * m * (d + m)
             if pick < n and highest - cut > far and cut > -np.inf and price < MOST:
                 _tightened(
-                    baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, space, stop
+                    baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, memory, stop
                 )
                 ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
@@ -480,10 +466,10 @@ def explore(  # type: ignore[no-untyped-def]
         if len(tape) > 0:
             name, value = 0.0, 0.0
             if pick < n:
-                name = node[UNITS][pick]
+                name = node.units[pick]
             else:
                 name = -1.0 - (pick - n)
-                value = middle(node[LO][pick - n], node[HI][pick - n])
+                value = middle(node.lo[pick - n], node.hi[pick - n])
             _write_cut(tape, marks, number, name, value, left, right)
         # the halves take the place of the whole
         shift = begin - at

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import (
-    BOUND,
     ON_INPUT,
     ON_UNIT,
-    UNITS,
     bound_of,
     node_size,
     parts,
@@ -147,7 +145,7 @@ def replay(
     task, whole = first_node(form, whole_node(form, start), 0, -np.inf, steps)
     if task is None:
         return Replayed(True, -np.inf, 0, "")
-    space = Space(form, whole[2])
+    space = Space(form, whole.units)
     result, never = np.zeros(3), np.zeros(1, np.uint8)
     result[0] = -np.inf
     while True:
@@ -155,7 +153,7 @@ def replay(
         why = _walk(
             form.ball, form.firsts, space.arena, space.stack, state, found.cut_number, found.cuts,
             found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
-            limit, strict, space.views, never, result,
+            limit, strict, space.memory, never, result,
         )  # fmt: skip
         if why != NO_ROOM:
             break
@@ -209,7 +207,7 @@ def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
     for q in range(len(firsts) - 1):
         if firsts[q] == first and firsts[q + 1] == last:
             found = True
-        elif node[BOUND][q] > -np.inf:
+        elif node.bound[q] > -np.inf:
             return False
     return found
 
@@ -217,11 +215,11 @@ def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
 @compiled
 def _walk(  # type: ignore[no-untyped-def]
     ball, firsts, arena, stack, count, cut_number, cuts, tight_number, tight, closed_number,
-    closed_at, tape, limit, strict, space, never, result,
+    closed_at, tape, limit, strict, memory, never, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
-    work = space[2]
-    v, lam, a, x, size = work[0], work[1], work[2], work[3], work[6]
+    work = memory.work
+    x = work.x
     groups = len(firsts) - 1
     goals = firsts[groups]
     d = len(x)
@@ -229,7 +227,7 @@ def _walk(  # type: ignore[no-untyped-def]
         top = count - 1
         n, known, at = stack[top, N], stack[top, K], stack[top, AT]
         number = stack[top, NUMBER]
-        node = parts(arena, at, n, known, d, goals, groups)
+        node = parts(memory.node, arena, at, n, known, d, goals, groups)
         result[1] += 1.0
         here = _find(tight_number, float(number))
         if here >= 0:
@@ -254,28 +252,27 @@ def _walk(  # type: ignore[no-untyped-def]
             m, kept, part = n, known, node
             if tape[entry] == FOLDED:
                 begin = at + node_size(n, known, d, goals, groups)
-                m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+                m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, memory)
                 if m == -2:
                     return NO_ROOM
                 if m == -1:
-                    node[BOUND][q] = -np.inf  # nothing is feasible
+                    node.bound[q] = -np.inf  # nothing is feasible
                     continue
-                part = parts(arena, begin, m, kept, d, goals, groups)
+                part = parts(memory.half, arena, begin, m, kept, d, goals, groups)
             if not load(tape, entry, part, m, kept, firsts[q], firsts[q + 1], q):
                 result[2] = 6.0
                 return FAILS
-            value = bound_of(
-                part, ball, d, m, kept, firsts[q], firsts[q + 1], q, size, v, lam, a, x
-            )
+            first, last = firsts[q], firsts[q + 1]
+            value = bound_of(part, ball, d, m, kept, first, last, q, work, x)
             if not (value < limit or (value == limit and not strict)):
                 result[2] = 7.0
                 result[0] = value
                 return FAILS
             result[0] = max(result[0], value)
-            node[BOUND][q] = -np.inf
+            node.bound[q] = -np.inf
         left = 0
         for q in range(groups):
-            if node[BOUND][q] > -np.inf:
+            if node.bound[q] > -np.inf:
                 left += 1
         if left == 0:
             count = top
@@ -283,7 +280,7 @@ def _walk(  # type: ignore[no-untyped-def]
         here = _find(cut_number, float(number))
         if here < 0:
             begin = at + node_size(n, known, d, goals, groups)
-            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, memory)
             if m == -2:
                 return NO_ROOM
             if m == -1:
@@ -295,12 +292,12 @@ def _walk(  # type: ignore[no-untyped-def]
         kind, index = ON_UNIT, -1
         if name < 0.0:
             kind, index = ON_INPUT, int(-1.0 - name)
-            if index >= d or not (node[0][index] <= value <= node[1][index]):
+            if index >= d or not (node.lo[index] <= value <= node.hi[index]):
                 result[2] = 5.0
                 return FAILS
         else:
             for j in range(n):
-                if node[UNITS][j] == name:
+                if node.units[j] == name:
                     index = j
         if index < 0:
             result[2] = 4.0
@@ -309,7 +306,7 @@ def _walk(  # type: ignore[no-untyped-def]
         where, fresh = begin, 0
         for side in range(2):
             m, kept = half(
-                arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space
+                arena, where, node, ball, d, n, known, firsts, kind, index, value, side, memory
             )
             if m == -2 or top + 3 >= len(stack):
                 return NO_ROOM

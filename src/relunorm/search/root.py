@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form
-from relunorm.bounds.node import (
-    ALPHA,
-    BOUND,
-    CONST,
-    ERR,
-    FOLDED_ERROR,
-    HI,
-    HIGH,
-    LO,
-    LOW,
-    MAG,
-    NAMES,
-    ON_INPUT,
-    ROWS,
-    TAU,
-    UNITS,
-    child,
-    node_size,
-    parts,
-    place_child,
-    tune,
-)
+from relunorm.bounds.memory import new_memory
+from relunorm.bounds.node import make_root, node_of, node_size
+from relunorm.compiled.groups import group
 from relunorm.matrix import Vector
 from relunorm.search.folding import Start
-from relunorm.search.space import Space, Task
+from relunorm.search.space import Task
 
 Array = NDArray[np.float64]
 
@@ -48,62 +31,66 @@ ROOT_WORK = {"few": 1e8, "many": 3e10}
 ROOT_SPEED = 2e9
 
 
-#: See `explore.explore`.
-Whole = tuple[Array, Vector, int, int, int, Vector, Vector, NDArray[np.int64], Vector]
+@group
+class Whole(NamedTuple):
+    """The root as a search offers points to it."""
+
+    rows: Array
+    const: Vector
+    units: int  # that are open
+    known: int  # rows
+    names: int  # units that have one
+    near: Vector  # how far outside known rows a point may be and still be offered
+    sides: Vector  # of the box, without the values of steps
+    jump: NDArray[np.int64]  # which coordinates its open units are, and their values at 0
+    at_zero: Vector
 
 
-def whole_node(form: Form, start: Start | None = None) -> tuple[Array, ...]:
+def whole_node(form: Form, start: Start | None = None) -> Array:
     """The form as a node in which every unit is open, unbounded if nothing is known of it."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
     numbers = np.zeros(node_size.py_func(form.units, form.known, d, goals, groups))
-    node = parts.py_func(numbers, 0, form.units, form.known, d, goals, groups)
-    node[LO][:], node[HI][:] = form.lo, form.hi
-    node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
-    node[MAG][:] = 0.0  # children weigh their rows anew
-    node[LOW][:], node[HIGH][:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
-    node[UNITS][:], node[NAMES][:] = form.names, -1.0 - np.arange(form.known)
+    node = node_of(numbers, form.units, form.known, d, goals, groups)
+    node.lo[:], node.hi[:] = form.lo, form.hi
+    node.rows[:], node.const[:], node.err[:] = form.rows, form.const, form.err
+    node.mag[:] = 0.0  # children weigh their rows anew
+    node.low[:], node.high[:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
+    node.units[:], node.names[:] = form.names, -1.0 - np.arange(form.known)
     for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
-        node[TAU][first:last] = 1.0 / (last - first)
-    node[BOUND][:] = np.inf
-    return node
+        node.tau[first:last] = 1.0 / (last - first)
+    node.bound[:] = np.inf
+    return numbers
 
 
 def first_node(
-    form: Form, node: tuple[Array, ...], steps: int, cut: float, unit_steps: int
+    form: Form, node: Array, steps: int, cut: float, unit_steps: int
 ) -> tuple[Task | None, Whole]:
     """The root: stable units folded, goals tuned; None if the domain holds no point."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    space = Space(form, form.units, 1)
-    scratch, out, work, _, refresh = space.views
-    refresh[:] = unit_steps
-    units, known = child(
-        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
-        FOLDED_ERROR, scratch, out,
-    )  # fmt: skip
+    memory = new_memory(form, form.units)
+    memory.refresh[:] = unit_steps
+    numbers = np.zeros(len(node))
+    units, known = make_root(
+        node, form.ball, d, form.units, form.known, form.firsts, float(cut), steps, memory, numbers
+    )
     sides = (form.hi - form.lo)[: len(form.free)]
     if units < 0:
         empty = np.zeros(0)
         none = form.jump[:0]
-        return None, (np.zeros((0, d)), empty, 0, 0, len(form.jump), empty, sides, none, empty)
-    numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
-    place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
-    root = parts.py_func(numbers, 0, units, known, d, goals, groups)
-    root[ALPHA][:] = root[HIGH] > -root[LOW]
-    for q in range(groups):
-        first, last = form.firsts[q], form.firsts[q + 1]
-        root[BOUND][q] = tune(
-            root, form.ball, d, units, known, first, last, q, cut, steps, True, work
-        )
+        rows = np.zeros((0, d))
+        return None, Whole(rows, empty, 0, 0, len(form.jump), empty, sides, none, empty)
+    numbers = numbers[: node_size.py_func(units, known, d, goals, groups)].copy()
+    root = node_of(numbers, units, known, d, goals, groups)
     outer = slice(units, units + known)
     size = np.maximum(np.abs(form.lo), np.abs(form.hi))
-    near = 1e-12 * (np.abs(root[ROWS][outer, :d]) @ size + np.abs(root[CONST][outer]))
-    rows, const = root[ROWS].copy(), root[CONST].copy()
-    names = root[UNITS].astype(np.intp)
+    near = 1e-12 * (np.abs(root.rows[outer, :d]) @ size + np.abs(root.const[outer]))
+    rows, const = root.rows.copy(), root.const.copy()
+    names = root.units.astype(np.intp)
     jumps = form.jump[names], form.at_zero[names]
-    whole = (rows, const, int(units), int(known), len(form.jump), near, sides, *jumps)
-    return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
+    whole = Whole(rows, const, int(units), int(known), len(form.jump), near, sides, *jumps)
+    return Task(-float(root.bound.max()), 0, numbers, int(units), int(known)), whole
 
 
 def goal_steps(form: Form, seconds: float) -> int:

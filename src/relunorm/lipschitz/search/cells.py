@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.extrema.localize import Local
@@ -46,6 +47,7 @@ OUTPUT, AXIS, SIGN, NORM = range(4)
 COUNT, WALLS, EXACT, MADE = range(4)
 
 
+@group
 class Nodes(NamedTuple):
     """The stack of nodes, deepest last, and memory for looking at one."""
 
@@ -71,6 +73,7 @@ class Nodes(NamedTuple):
     work: Workspace
 
 
+@group
 class Place(NamedTuple):
     """What a search is about: a network in a window, the slopes asked for, and the rounding."""
 

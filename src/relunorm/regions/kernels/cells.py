@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.corners import clip, cross, free_bit
@@ -35,6 +36,7 @@ CORNERS, COUNT, LAYER, LIST, LENGTH, UNIT, BIT, DEPTH = range(8)
 quiet = inner(_quiet)
 
 
+@group
 class Search(NamedTuple):
     """Where a search stands."""
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
@@ -32,6 +33,7 @@ REFRESH = 32
 SHRUNK = 16.0
 
 
+@group
 class Columns(NamedTuple):
     """The forms of all layers on the path of a search, and the bits they were computed with."""
 

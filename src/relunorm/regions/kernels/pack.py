@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.compiled.groups import group
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced
@@ -30,6 +31,7 @@ SPARSE_FROM, SPARSE_BELOW = 1 << 14, 8
 BLOCK = 1 << 16
 
 
+@group
 class Packed(NamedTuple):
     """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
 

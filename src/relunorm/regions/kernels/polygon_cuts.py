@@ -20,6 +20,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
 from relunorm.regions.kernels.tolerance import quiet
 
@@ -56,6 +57,7 @@ LOOP, COUNT, POOL, LAYER, DEPTH = range(5)
 QUIET = quiet(2)
 
 
+@group
 class Pieces(NamedTuple):
     """A stack of pieces, and the corners they share."""
 

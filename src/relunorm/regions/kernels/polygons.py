@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.pack import Packed
@@ -55,6 +56,7 @@ FIRST_DEPTH = 1024
 TOP, FRESH = range(2)
 
 
+@group
 class Faces(NamedTuple):
     """Polygons: face f has the corners ``ptr[f]`` to ``ptr[f + 1]`` and the bits ``bits[f]``."""
 
@@ -64,6 +66,7 @@ class Faces(NamedTuple):
     bits: NDArray[np.uint8]  # as np.packbits writes them, one row a face
 
 
+@group
 class Search(NamedTuple):
     """Where a search stands."""
 

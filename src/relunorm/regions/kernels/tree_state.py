@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.groups import group
 from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.errors import InvalidInputError
 from relunorm.regions.kernels.pack import Packed
@@ -24,6 +25,7 @@ ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN, CUT
 NEAR = 10
 
 
+@group
 class State(NamedTuple):
     """Where a search stands; see `tree`."""
 

@@ -1,0 +1,75 @@
+"""Named tuples of arrays that compiled code takes by address.
+
+numba hands an array to a function as its seven or more numbers and a tuple as all the numbers in
+it: parts of a kernel with sixty work arrays are functions of five hundred arguments, which every
+call takes apart and every function puts together again. Most of what LLVM was given came from that.
+A class with `@group` is handed on as one address instead. Behind it lie, word by word, for every
+array where it begins and how long its axes are; reading a field makes the array out of that
+(`relunorm.compiled.addresses`).
+
+    @group
+    class Work(NamedTuple):
+        x: Array
+        basis: NDArray[np.int64]
+
+Kernels use it as they would any named tuple, but for making one: that is Python's, or `placed`'s.
+Fields are contiguous arrays, floats, integers and other groups.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Class = TypeVar("Class", bound=type)
+
+
+class Grouped:
+    """What `group` adds to a class of named tuples."""
+
+    @property
+    def _words(self: Any) -> NDArray[np.int64]:
+        """What lies behind the address."""
+        if "words" not in self.__dict__:
+            self.__dict__["words"] = _words(self)
+        return self.__dict__["words"]
+
+    def __getstate__(self) -> None:  # of a copy the arrays lie elsewhere
+        return None
+
+
+def group(cls: Class) -> Class:
+    """Let compiled code take a class of named tuples by address."""
+    names = {"__doc__": cls.__doc__, "__module__": cls.__module__}
+    return type(cls.__name__, (Grouped, cls), names)  # type: ignore[return-value]
+
+
+def _words(values: Any) -> NDArray[np.int64]:
+    words: list[int] = []
+    for name, value in zip(values._fields, values, strict=True):
+        if isinstance(value, np.ndarray):
+            if not value.flags.c_contiguous:
+                raise TypeError(f"{type(values).__name__}.{name} is not contiguous")
+            words += value.__array_interface__["data"][0], *value.shape
+        elif isinstance(value, Grouped):
+            words.append(value._words.__array_interface__["data"][0])
+        elif isinstance(value, float):
+            words += struct.unpack("q", struct.pack("d", value))
+        elif isinstance(value, (int, np.int64)) and not isinstance(value, bool):
+            words.append(int(value))
+        else:
+            raise TypeError(f"{type(values).__name__}.{name} is a {type(value).__name__}")
+    return np.array(words, np.int64)
+
+
+def views(cls: Any, memory: Any, shapes: Any) -> Any:
+    """A group of arrays of given shapes that lie one after another in ``memory``."""
+    fields, at = [], 0
+    for shape in shapes:
+        fields.append(memory[at : at + prod(shape)].reshape(shape))
+        at += prod(shape)
+    return cls(*fields)
