@@ -193,10 +193,10 @@ class Geometry:
         units = int(self.net.shape[2])
         cell_rows(self.net, self.state, bits.astype(np.int8))
         own = own_forms(self.net, self.state)
-        found = []
+        found, flat = [], np.zeros(units, np.bool_)
         for k in np.flatnonzero(names < units):
             new = np.empty(units, np.int8)
-            beyond_wall(self.net, self.state, own, int(names[k]), rows[k], rhs[k], new)
+            beyond_wall(self.net, self.state, own, int(names[k]), rows[k], rhs[k], new, flat)
             wall, middle = self._wall(int(names[k])), self.window.points(at[k : k + 1])[0]
             found.append((wall, new.astype(bool), middle))
         return found

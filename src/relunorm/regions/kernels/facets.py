@@ -12,7 +12,7 @@ How to call it::
 Redundant rows are dropped one after the other, so of several equal rows exactly one is kept: the
 domain's, if it is one of them, since nothing lies across it.
 
-    beyond_wall(net, state, own, unit, row, bound, new)     # new: the pattern across that facet
+    beyond_wall(net, state, own, unit, row, bound, new, flat)  # new: the pattern across that facet
 
 The pattern across a facet is not read off at a point, which rounding may have left on the wrong
 side: the wall's own unit flips, with every unit whose form vanishes on the whole wall.
@@ -23,21 +23,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relunorm.compiled.jit import allocating, part
+from relunorm.compiled.jit import allocating, kernel, part
 from relunorm.compiled.simplex import FOUND, maximize
 from relunorm.regions.kernels.tolerance import TOLERANCE
 from relunorm.regions.kernels.tree_signs import start_layer
 
+Array = NDArray[np.float64]
 
-@allocating
-def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
+
+def cell_rows(net: Any, state: Any, bits: NDArray[np.int8]) -> tuple[Array, Array, Any]:
     """The half-spaces of a pattern: rows . t <= rhs, and the unit each row comes from."""
+    d, units = int(net.shape[0]), int(net.shape[2])
+    rows, rhs, names = np.empty((units, d)), np.empty(units), np.empty(units, np.int64)
+    count = fill_rows(net, state, bits, rows, rhs, names)
+    return rows[:count], rhs[:count], names[:count]
+
+
+@kernel
+def fill_rows(net, state, bits, rows, rhs, names):  # type: ignore[no-untyped-def]
+    """Write the rows of `cell_rows`; how many there are."""
     d, layers, units = net.shape[0], net.shape[1], net.shape[2]
     for u in range(units):
         state.bits[u] = bits[u]
-    rows, rhs = np.empty((units, d)), np.empty(units)
-    names = np.empty(units, np.int64)
     count = 0
     for layer in range(layers):
         start_layer(net, state, layer)
@@ -51,13 +60,12 @@ def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
             rhs[count] = -sign * state.forms[u, d]
             names[count] = u
             count += 1
-    return rows[:count], rhs[:count], names[:count]
+    return count
 
 
-@allocating
-def own_forms(net, state):  # type: ignore[no-untyped-def]
+def own_forms(net: Any, state: Any) -> tuple[Array, Array, Array, NDArray[np.int8]]:
     """Forms, scales, tolerances and bits of the units, as `cell_rows` has just left them."""
-    units = net.shape[2]
+    units = int(net.shape[2])
     return (
         state.forms[:units].copy(),
         state.scale[:units].copy(),
@@ -66,8 +74,8 @@ def own_forms(net, state):  # type: ignore[no-untyped-def]
     )
 
 
-@allocating
-def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-untyped-def]
+@kernel
+def beyond_wall(net, state, own, unit, row, bound, new, flat):  # type: ignore[no-untyped-def]
     """The pattern across the facet row . t = bound that a unit makes; fills ``new``.
 
     By continuity a unit that does not vanish on the wall keeps its sign. One that does (its form is
@@ -76,10 +84,10 @@ def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-unty
 
     Args:
         own: `own_forms` of the cell.
+        flat: room for a truth value of every unit.
     """
     forms, scale, tolerance, bits = own
     d, layers, units = net.shape[0], net.shape[1], net.shape[2]
-    flat = np.zeros(units, np.bool_)
     alone = True
     for i in range(units):
         new[i] = bits[i]
@@ -111,8 +119,9 @@ def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-unty
             state.bits[i] = new[i]
 
 
-@allocating
-def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
+def facet_points(
+    rows: Array, rhs: Array, units: int, lo: Array, hi: Array, inside: Array, at: Array, work: Any
+) -> NDArray[np.bool_]:
     """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
 
     Args:
@@ -123,20 +132,27 @@ def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no
     Returns:
         bool per row.
     """
+    m = len(rows)
+    kept, done = np.ones(m, np.bool_), np.zeros(m, np.bool_)
+    room = np.empty_like(rows), np.empty(m), np.empty(m), np.empty(m)
+    find_facets(rows, rhs, units, lo, hi, inside, at, work, kept, done, room)
+    return kept
+
+
+@kernel
+def find_facets(rows, rhs, units, lo, hi, inside, at, work, kept, done, room):  # type: ignore[no-untyped-def]
+    """Take rows that are no facets out of ``kept``; see `facet_points`."""
     m, d = rows.shape
-    kept = np.ones(m, np.bool_)
-    others, bounds = np.empty((m, d)), np.empty(m)
+    others, bounds, slack, rank = room
     # The far rows first: they are the likeliest to be redundant, and each one gone is cheaper.
-    slack = np.empty(m)
     for r in range(m):
         slack[r] = rhs[r]
         for k in range(d):
             slack[r] -= rows[r, k] * inside[k]
+        rank[r] = slack[r]
     # A unit before the domain's own wall in the same place: the one that is left stays a facet.
-    rank = slack.copy()
     for r in range(units):
         rank[r] += 2.0 * TOLERANCE
-    done = np.zeros(m, np.bool_)
     for _ in range(m):
         r = -1
         for k in range(m):
@@ -161,7 +177,6 @@ def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no
         share = slack[r] / (slack[r] + value - rhs[r])
         for k in range(d):
             at[r, k] = inside[k] + share * (work.x[k] - inside[k])
-    return kept
 
 
 @allocating
@@ -173,17 +188,24 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
     owner, name = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     where, normal = np.empty((capacity, d)), np.empty((capacity, d))
     beyond = np.empty((capacity, net.shape[2]), np.int8)
+    most = net.shape[2]
+    units, flat = np.empty(most, np.int64), np.zeros(most, np.bool_)
+    room = (np.empty((most + m0, d)), np.empty(most + m0), np.empty(most + m0), np.empty(most + m0))
+    rows, rhs, at = np.empty((most + m0, d)), np.empty(most + m0), np.empty((most + m0, d))
     for i in range(n):
-        rows1, rhs1, units = cell_rows(net, state, patterns[i])
-        own = own_forms(net, state)
-        m = len(rhs1)
-        rows, rhs = np.empty((m + m0, d)), np.empty(m + m0)
-        for r in range(m + m0):
-            rhs[r] = rhs1[r] if r < m else rhs0[r - m]
+        m = fill_rows(net, state, patterns[i], rows, rhs, units)
+        own = (
+            state.forms[:most].copy(),
+            state.scale[:most].copy(),
+            state.tolerance[:most].copy(),
+            state.bits.copy(),
+        )
+        for r in range(m0):
+            rhs[m + r] = rhs0[r]
             for k in range(d):
-                rows[r, k] = rows1[r, k] if r < m else rows0[r - m, k]
-        at = np.empty((m + m0, d))
-        kept = facet_points(rows, rhs, m, lo, hi, points[i], at, work)
+                rows[m + r, k] = rows0[r, k]
+        kept, done = np.ones(m + m0, np.bool_), np.zeros(m + m0, np.bool_)
+        find_facets(rows[: m + m0], rhs, m, lo, hi, points[i], at, work, kept, done, room)
         while count + m > len(owner):
             owner, name = longer(owner, count), longer(name, count)
             where, normal = taller(where, count), taller(normal, count)
@@ -193,38 +215,29 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
                 owner[count], name[count] = i, units[r]
                 for k in range(d):
                     where[count, k], normal[count, k] = at[r, k], rows[r, k]
-                beyond_wall(net, state, own, units[r], rows[r], rhs[r], beyond[count])
+                beyond_wall(net, state, own, units[r], rows[r], rhs[r], beyond[count], flat)
                 count += 1
     return owner[:count], name[:count], where[:count], normal[:count], beyond[:count]
 
 
-@allocating
-def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def]
-    """Centre and radius of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
+def largest_ball(
+    rows: Array, rhs: Array, reach: Array, lo: Array, hi: Array, work: Any
+) -> tuple[float, Array]:
+    """Radius and centre of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
 
     Args:
         reach: per row, how far the row's value changes over a ball of radius one.
         work: of `simplex.workspace(d + 1)`.
     """
     m, d = rows.shape
-    lifted, bounds = np.empty((m, d + 1)), np.empty(m)
-    top = 0.0
-    for r in range(m):
-        length = np.sqrt(1.0 + reach[r] * reach[r])
-        for k in range(d):
-            lifted[r, k] = rows[r, k] / length
-        lifted[r, d] = reach[r] / length
-        bounds[r] = rhs[r] / length
-    lows, highs, goal = np.zeros(d + 1), np.zeros(d + 1), np.zeros(d + 1)
-    for r in range(m):
-        if reach[r] > 0.0:
-            top = max(top, 2.0 * d / reach[r])
-    for k in range(d):
-        lows[k], highs[k] = lo[k], hi[k]
-    highs[d] = top
+    length = np.sqrt(1.0 + reach * reach)
+    lifted = np.concatenate([rows, reach[:, None]], axis=1) / length[:, None]
+    farthest = reach[reach > 0.0].min(initial=np.inf)
+    goal = np.zeros(d + 1)
     goal[d] = 1.0
-    status = maximize(goal, lifted, bounds, m, lows, highs, 0.0, work)
-    return (work.x[d] if status == FOUND else 0.0), work.x[:d].copy()
+    lows, highs = np.append(lo, 0.0), np.append(hi, 2.0 * d / farthest)
+    status = maximize(goal, lifted, rhs / length, m, lows, highs, 0.0, work)
+    return (float(work.x[d]) if status == FOUND else 0.0), work.x[:d].copy()
 
 
 @part
