@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import (
     NativeValue,
@@ -22,9 +21,8 @@ from numba.extending import (
     unbox,
 )
 
+from relunorm.compiled.fields import INDEX, Field, begin_of, make
 from relunorm.compiled.groups import Grouped
-
-WORD = ir.IntType(64)
 
 
 class Group(types.NamedTuple):  # type: ignore[misc]
@@ -50,28 +48,33 @@ class Group(types.NamedTuple):  # type: ignore[misc]
 
 @typeof_impl.register(Grouped)
 def _typeof(value: Any, context: Any) -> Any:
-    return Group(tuple(typeof_impl(one, context) for one in value), type(value), True)
+    kinds = [typeof_impl(one, context) for one in value]
+    fields = [
+        Field(kind.dtype, kind.ndim, not kind.mutable) if isinstance(kind, types.Array) else kind
+        for kind in kinds
+    ]
+    return Group(tuple(fields), type(value), True)
 
 
 @register_model(Group)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any):
-        super().__init__(manager, kind, WORD.as_pointer())
+        super().__init__(manager, kind, INDEX.as_pointer())
 
 
 @unbox(Group)
 def _unbox(kind: Any, value: Any, c: Any) -> Any:
     words = c.pyapi.object_getattr_string(value, "_words")  # which the group keeps
-    native = c.unbox(types.Array(types.int64, 1, "C"), words)
+    numbers = types.Array(types.int64, 1, "C")
+    native = c.unbox(numbers, words)
     c.pyapi.decref(words)
-    place = c.context.data_model_manager[types.Array(types.int64, 1, "C")]
-    address = c.builder.extract_value(native.value, place.get_field_position("data"))
+    address = begin_of(c.context.data_model_manager[numbers], c.builder, native.value)
     return NativeValue(address, is_error=native.is_error, cleanup=native.cleanup)
 
 
 def _width(kind: Any) -> int:
     """Words of a field."""
-    return 1 + kind.ndim if isinstance(kind, types.Array) else 1
+    return 1 + kind.ndim if isinstance(kind, Field) else 1
 
 
 def _place(builder: Any, address: Any, kind: Any) -> Any:
@@ -90,25 +93,10 @@ def _field(context: Any, builder: Any, kind: Any, words: Any, at: int) -> Any:
             found.set_metadata("invariant.load", builder.module.add_metadata([]))
         return found
 
-    if not isinstance(one, types.Array):
+    if not isinstance(one, Field):
         return load(0, context.get_value_type(one))
-    model = context.data_model_manager[one]
-    size = WORD(context.get_abi_sizeof(context.get_data_type(one.dtype)))
-    lengths = [load(1 + axis, WORD) for axis in range(one.ndim)]
-    strides, items = [size], lengths[-1]
-    for length in lengths[-2::-1]:
-        strides.append(builder.mul(items, size))
-        items = builder.mul(items, length)
-    array = cgutils.get_null_value(model.get_value_type())
-    for name, value in (
-        ("nitems", items),
-        ("itemsize", size),
-        ("data", load(0, context.get_data_type(one.dtype).as_pointer())),
-        ("shape", cgutils.pack_array(builder, lengths)),
-        ("strides", cgutils.pack_array(builder, strides[::-1])),
-    ):
-        array = builder.insert_value(array, value, model.get_field_position(name))
-    return array
+    data = load(0, context.get_data_type(one.dtype).as_pointer())
+    return make(context, builder, one, data, [load(1 + axis, INDEX) for axis in range(one.ndim)])
 
 
 @lower_getattr_generic(Group)
@@ -128,17 +116,14 @@ def placed(context: Any, cls: Any, words: Any, memory: Any, at: Any, shapes: Any
 
     The group is what lies in ``words`` until they are used for another one.
     """
-    kinds = tuple(types.Array(memory.dtype, len(shape), "C") for shape in shapes)
+    kinds = tuple(Field(memory.dtype, len(shape), False) for shape in shapes)
     kind = Group(kinds, cls.instance_class, False)
 
     def write(target: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, room, numbers, offset, lengths = values
         manager = target.data_model_manager
-
-        def start(array: Any, value: Any) -> Any:
-            return builder.extract_value(value, manager[array].get_field_position("data"))
-
-        place, base, word = start(words, room), start(memory, numbers), 0
+        place = begin_of(manager[words], builder, room)
+        base, word = begin_of(manager[memory], builder, numbers), 0
         for one, shape in enumerate(kinds):
             begin = builder.gep(base, [offset], inbounds=True)
             address = cgutils.gep_inbounds(builder, place, word)
