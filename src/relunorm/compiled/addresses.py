@@ -48,12 +48,18 @@ class Group(types.NamedTuple):  # type: ignore[misc]
 
 @typeof_impl.register(Grouped)
 def _typeof(value: Any, context: Any) -> Any:
-    kinds = [typeof_impl(one, context) for one in value]
-    fields = [
-        Field(kind.dtype, kind.ndim, not kind.mutable) if isinstance(kind, types.Array) else kind
-        for kind in kinds
-    ]
-    return Group(tuple(fields), type(value), True)
+    return Group(tuple(_kind(value, name, context) for name in value._fields), type(value), True)
+
+
+def _kind(values: Any, name: str, context: Any) -> Any:
+    """The type of a field; what `groups` cannot keep in words is refused."""
+    value = getattr(values, name)
+    kind = typeof_impl(value, context)
+    if isinstance(kind, types.Array) and kind.layout == "C" and kind.aligned:
+        return Field(kind.dtype, kind.ndim, not kind.mutable)
+    if isinstance(kind, Group) or kind in (types.int64, types.float64):
+        return kind
+    raise TypeError(f"a kernel cannot take {type(values).__name__}.{name}, which is {kind}")
 
 
 @register_model(Group)
