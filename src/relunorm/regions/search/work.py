@@ -8,7 +8,6 @@ thread, and no share is too large at the end.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -17,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import INTERRUPTED
-from relunorm.errors import InvalidInputError
-from relunorm.regions.search.budget import Budget, whole_number
+from relunorm.regions.search.budget import Budget
 
 
 class Batch(NamedTuple):
@@ -56,18 +54,6 @@ class Work(Protocol):
     def hidden(self) -> int:
         """How often a side thinner than the tolerance was left out."""
         ...
-
-
-def worker_count(workers: int | None) -> int:
-    """How many threads: 1 by default, all cores for -1."""
-    if workers is None:
-        return 1
-    workers = whole_number(workers, "workers")
-    if workers == -1:
-        return os.cpu_count() or 1
-    if workers < 1:
-        raise InvalidInputError(f"workers is {workers}; expected at least 1, or -1 for all cores")
-    return workers
 
 
 class _Task:
