@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.problem.thresholds import revived_layers
+from relunorm.train.problem.layered import revived_layers
 
 
 @pytest.mark.parametrize(("solver", "seed"), [("deep", 2), ("adam", 0)])

@@ -26,7 +26,7 @@ from relunorm.io.border import Model, accepts
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
-from relunorm.regions.search.budget import Budget
+from relunorm.regions.search.work import Budget
 
 Array = NDArray[np.float64]
 

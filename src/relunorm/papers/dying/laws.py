@@ -18,8 +18,7 @@ from relunorm.papers.dying.theory.oscillation import momentum
 from relunorm.papers.dying.theory.rescale import rescale_targets, single_factor
 from relunorm.papers.dying.theory.trajectories import trajectory
 from relunorm.papers.dying.theory.unit_loss import gradient, loss
-from relunorm.papers.random_networks import he_network
-from relunorm.papers.world import World
+from relunorm.papers.world import World, he_network
 
 Array = NDArray[np.float64]
 Table = dict[str, tuple[Array, Array]]

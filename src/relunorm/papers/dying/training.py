@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import LEVEL, Check, Claim, more_often
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 from relunorm.papers.regression_data import Tables, load_tables
-from relunorm.papers.statistics import LEVEL, more_often
 
 claim = claims_of("dying")
 

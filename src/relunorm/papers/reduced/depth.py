@@ -12,8 +12,8 @@ from relunorm.network import Activation, Affine, Network
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.random_networks import he_network
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+from relunorm.papers.world import he_network
 
 claim = claims_of("reduced")
 
