@@ -19,11 +19,11 @@ from relunorm.display.shown import Shown
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
-from relunorm.embedded.c.file import TARGETS, Options, flash_bytes
-from relunorm.embedded.certificate import ProgramCertificate
-from relunorm.embedded.claims import check_classes, notes
+from relunorm.embedded.c.c_file import TARGETS, Options, flash_bytes
+from relunorm.embedded.guarantees import check_classes, notes
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces.line import Piecewise
+from relunorm.embedded.pieces.one_input import Piecewise
+from relunorm.embedded.program_certificate import ProgramCertificate
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import (
     InvalidDomainError,

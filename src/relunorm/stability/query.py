@@ -13,8 +13,8 @@ from relunorm.clock import NO_LIMIT
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
-from relunorm.stability.proof import Proof, Proofs, SlopeProof
-from relunorm.stability.replay import apply, rule_bounds
+from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
+from relunorm.stability.bound_replay import apply, rule_bounds
 
 #: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
 STEPS = 6

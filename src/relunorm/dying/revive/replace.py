@@ -26,8 +26,8 @@ from relunorm.dying.revive.kept_function import Undo, fold_constants, moved, out
 from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.revive.wiring import SiteWiring, wiring
 from relunorm.dying.watch.monitor import DeadUnitMonitor
+from relunorm.dying.watch.monitor_report import MonitorReport
 from relunorm.dying.watch.passes import call, check_batch, tensors_in
-from relunorm.dying.watch.report import MonitorReport
 from relunorm.errors import InvalidInputError
 
 

@@ -30,8 +30,8 @@ from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
-from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error
+from relunorm.forms.certificate.schema import no_duplicates
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
@@ -40,7 +40,7 @@ from relunorm.forms.relation.residual import residual_bounds
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.proof import pack, unpacked
+from relunorm.stability.bound_proofs import pack, unpacked
 
 SCHEMA = "relunorm.certificate/7"
 #: The number types whose rounding is bounded too.

@@ -23,7 +23,7 @@ from relunorm.forms.precision import is_single
 from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
 from relunorm.forms.relation.relate import NEW, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.network import Activation, Network
-from relunorm.stability.proof import Proofs
+from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.query import Query
 
 #: Nodes of branching one layer may cost.

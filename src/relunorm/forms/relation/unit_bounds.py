@@ -11,9 +11,9 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.network import Network
-from relunorm.stability.proof import Proofs
-from relunorm.stability.replay import replay, rule_bounds
-from relunorm.stability.result import Stability
+from relunorm.stability.bound_proofs import Proofs
+from relunorm.stability.bound_replay import replay, rule_bounds
+from relunorm.stability.verdicts import Stability
 
 
 def quick_bounds(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> list[Range]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from relunorm.train.problem.lm import Model, Point, dense_step
-from relunorm.train.problem.shallow import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
+from relunorm.train.problem.one_layer import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
 
 #: Rows at a time.
 PART = 8192

@@ -19,7 +19,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
 from relunorm.train.problem.layered import live_thresholds
 from relunorm.train.problem.lm import minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.task import Fit, Penalty, Task, assemble
 
 #: Candidates sampled per greedy run, rows they are scored on, exchanges tried per round.

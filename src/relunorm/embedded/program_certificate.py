@@ -26,11 +26,11 @@ from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
 from relunorm.embedded.arithmetic.integers import IntegerProgram
-from relunorm.embedded.attack import difference_at
-from relunorm.embedded.c.file import Options, flash_bytes
-from relunorm.embedded.c.tables import read_tables
-from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
-from relunorm.embedded.pieces.line import Piecewise
+from relunorm.embedded.c.c_file import Options, flash_bytes
+from relunorm.embedded.c.read_back import read_tables
+from relunorm.embedded.guarantees import claims, compare_claims, largest, notes, rows_of
+from relunorm.embedded.lower_bound import difference_at
+from relunorm.embedded.pieces.one_input import Piecewise
 from relunorm.embedded.programs import (
     AnyProgram,
     c_file,
@@ -46,7 +46,7 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import seal as seal
-from relunorm.forms.certificate.document import (
+from relunorm.forms.certificate.schema import (
     Check,
     each,
     flag,

@@ -20,7 +20,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
-from relunorm.embedded.proof.difference import Change, Ends, Rounding
+from relunorm.embedded.proof.distance import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network

@@ -27,7 +27,7 @@ from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.file import CFile, Options, Tables, number
+from relunorm.embedded.c.c_file import CFile, Options, Tables, number
 from relunorm.embedded.pieces.polygon import apart
 from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError

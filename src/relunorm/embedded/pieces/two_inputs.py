@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.file import CFile, Options, Tables, index_type, is_constant
-from relunorm.embedded.pieces.line import Piecewise, inputs_from, inputs_structure
+from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant
+from relunorm.embedded.pieces.one_input import Piecewise, inputs_from, inputs_structure
 from relunorm.embedded.pieces.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
 from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
