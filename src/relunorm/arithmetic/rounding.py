@@ -240,9 +240,7 @@ def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Arr
 
 
 def _pull(
-    affine: Affine,
-    upstream: tuple[Array, Array] | None,
-    pending: dict[int, tuple[Array, Array]],
+    affine: Affine, upstream: tuple[Array, Array] | None, pending: dict[int, tuple[Array, Array]]
 ) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():

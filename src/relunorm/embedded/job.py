@@ -20,10 +20,7 @@ from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.float_network import FloatNetwork, build_floats
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.arithmetic.scales import build, start_of
-from relunorm.embedded.arithmetic.terms import (
-    Integers,
-    without_empty_terms,
-)
+from relunorm.embedded.arithmetic.terms import Integers, without_empty_terms
 from relunorm.embedded.c.c_file import Options, flash_bytes
 from relunorm.embedded.guarantees import claims, rows_of
 from relunorm.embedded.lower_bound import (
@@ -36,13 +33,7 @@ from relunorm.embedded.lower_bound import (
 from relunorm.embedded.pieces.one_input import Piecewise, build_pieces
 from relunorm.embedded.pieces.two_input_cuts import build_tree
 from relunorm.embedded.program_certificate import SCHEMA, seal, sizes_of, tables_digest
-from relunorm.embedded.programs import (
-    AnyProgram,
-    change_of,
-    outer_box,
-    structure,
-    tables,
-)
+from relunorm.embedded.programs import AnyProgram, change_of, outer_box, structure, tables
 from relunorm.embedded.proof.cutting import Bounds, cut
 from relunorm.embedded.proof.layerwise import grid_box
 from relunorm.embedded.shrink import shrink
@@ -209,10 +200,7 @@ class Job:
             return found, []
 
         return self.first(
-            widths,
-            epsilon,
-            lambda width: make(self.smaller, self.box, width, self.exponent),
-            prove,
+            widths, epsilon, lambda width: make(self.smaller, self.box, width, self.exponent), prove
         )
 
     def floats(self) -> tuple[AnyProgram, Proved]:

@@ -183,11 +183,7 @@ def verify(
                 )
             _replay(document, Box(reach.lo, reach.hi), network, source, problems)
         return Verification(
-            not problems,
-            tuple(problems),
-            certificate.epsilon,
-            _margin(document),
-            place,
+            not problems, tuple(problems), certificate.epsilon, _margin(document), place
         )
     except RelunormError as error:
         problems.append(str(error))

@@ -69,12 +69,7 @@ class Query:
         return self.bounds.lower[index], self.bounds.upper[index]
 
     def exclude(
-        self,
-        index: int,
-        units: NDArray[np.intp],
-        signs: Vector,
-        *,
-        nodes: int,
+        self, index: int, units: NDArray[np.intp], signs: Vector, *, nodes: int
     ) -> tuple[Vector, Vector]:
         """The bounds of a layer after an attempt to prove ``signs * z[units] <= 0``.
 

@@ -154,11 +154,7 @@ class Stability(Shown):
 
 
 def layer_verdicts(
-    problem: Problem,
-    bounds: Bounds,
-    witnesses: Witnesses,
-    index: int,
-    method: NDArray[np.str_],
+    problem: Problem, bounds: Bounds, witnesses: Witnesses, index: int, method: NDArray[np.str_]
 ) -> LayerStability:
     """The verdicts that bounds and witnesses give for one layer."""
     layer, kink = problem.network.layers[index], problem.kinks[index]

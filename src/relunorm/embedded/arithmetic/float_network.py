@@ -102,10 +102,7 @@ class FloatNetwork:
             for x in self.layers
         ]
         return Network(
-            layers,
-            self.output.real(),
-            input_shape=self.input_shape,
-            output_shape=self.output_shape,
+            layers, self.output.real(), input_shape=self.input_shape, output_shape=self.output_shape
         )
 
     @property

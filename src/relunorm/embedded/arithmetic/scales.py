@@ -251,12 +251,7 @@ class _Builder:
         return IntegerMap(terms, bias, exponent, f"int{bits}_t", cap)
 
     def _powers(
-        self,
-        index: int,
-        source: int,
-        conv: Convolution | None,
-        exponent: Integers,
-        inner: Integers,
+        self, index: int, source: int, conv: Convolution | None, exponent: Integers, inner: Integers
     ) -> Integers:
         if conv is None:
             return exponent[:, None] - inner[None, :]

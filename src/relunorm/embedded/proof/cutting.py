@@ -129,11 +129,7 @@ def cut(
 
 
 def replay_cuts(
-    network: Network,
-    change: Change,
-    box: Box,
-    rows: NDArray[np.float64],
-    cuts: list[Any],
+    network: Network, change: Change, box: Box, rows: NDArray[np.float64], cuts: list[Any]
 ) -> Bounds:
     """The bounds that stored cuts prove.
 

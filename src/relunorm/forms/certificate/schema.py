@@ -127,11 +127,7 @@ def kind(**kinds: Check) -> Check:
 _NUMBERS = each(number)
 _WHOLES = each(whole)
 _ARRAY = record(dtype=text, shape=_WHOLES, data=text)
-_SLOPES = {
-    "tilt": layers(_ARRAY),
-    "offset": layers(_ARRAY),
-    "multipliers": maybe(_ARRAY),
-}
+_SLOPES = {"tilt": layers(_ARRAY), "offset": layers(_ARRAY), "multipliers": maybe(_ARRAY)}
 _SIDE = {"kind": text, "layer": whole, "unit": whole, "sign": whole}
 _PROOF = kind(
     slopes=record(kind=text, method=text, layer=whole, units=_WHOLES, signs=_WHOLES, **_SLOPES),
@@ -161,24 +157,12 @@ _CERTIFICATE = record(
     evaluation=record(float32=_ERRORS, float64=_ERRORS),
     order=each(whole, 2),
     proofs=each(
-        maybe(
-            record(
-                schema=text,
-                network=text,
-                box_duals=maybe(_ARRAY),
-                proofs=each(_PROOF),
-            )
-        ),
-        2,
+        maybe(record(schema=text, network=text, box_duals=maybe(_ARRAY), proofs=each(_PROOF))), 2
     ),
     relations=each(
         each(
             record(
-                kind=each(text),
-                block=_WHOLES,
-                index=_WHOLES,
-                factor=_NUMBERS,
-                constant=_NUMBERS,
+                kind=each(text), block=_WHOLES, index=_WHOLES, factor=_NUMBERS, constant=_NUMBERS
             )
         ),
         2,

@@ -148,12 +148,7 @@ def _bound(found: Related) -> float:
 
 
 def _walk(
-    pair: Sequence[Asking],
-    reach: Reach,
-    away: bool,
-    alike: float,
-    clock: Clock,
-    same: float = SAME,
+    pair: Sequence[Asking], reach: Reach, away: bool, alike: float, clock: Clock, same: float = SAME
 ) -> Related:
     walk = Walk(reach, away=away, clock=clock)
     for asking in pair:

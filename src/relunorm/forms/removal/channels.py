@@ -233,11 +233,7 @@ class _State:
         return bool(copies) or not any(reader.bent for reader in readers)
 
     def _rewrite(
-        self,
-        number: int,
-        made: dict[int, Step | None],
-        readers: Sequence[_Reader],
-        found: _Found,
+        self, number: int, made: dict[int, Step | None], readers: Sequence[_Reader], found: _Found
     ) -> None:
         """Put the new steps in, drop those that are None, and let the readers read anew."""
         steps: list[Step | None] = list(self.structure.steps)

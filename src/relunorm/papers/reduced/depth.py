@@ -151,8 +151,7 @@ def _beyond(world: Reduced) -> float:
     or never switches."""
     d = 6
     net = Network.from_weights(
-        [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]],
-        [np.full(d, 0.9), [-2.1], [0.0]],
+        [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]], [np.full(d, 0.9), [-2.1], [0.0]]
     )
     ball = Ball(np.zeros(d), 1.0)
     ends = np.vstack([ball.sample(500, 0), np.ones((1, d)) / math.sqrt(d)])

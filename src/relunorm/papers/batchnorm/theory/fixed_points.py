@@ -242,10 +242,7 @@ Directions = list[list[NDArray[np.float64]]]
 def _symmetric_directions(n: int) -> Directions:
     """Representatives of the three kinds of perturbation of a batch of n like points."""
     everyone = np.arange(n)
-    return [
-        [np.eye(n), 1 - np.eye(n)],
-        *_cluster_directions(n, everyone),
-    ]
+    return [[np.eye(n), 1 - np.eye(n)], *_cluster_directions(n, everyone)]
 
 
 def _odd_directions(n: int) -> Directions:
