@@ -212,18 +212,25 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
         for name, value in (("weight", w), ("bias", b)):
             _assign(linear, name, value)
 
-    inner = unwrapped(module)
     hooks = [layer.linear.register_forward_pre_hook(set_layer) for layer in layers]
-    training = module.training
     try:
-        with torch.no_grad():
-            module.eval()
-            inner(X)
+        _evaluate(module, X)
     finally:
         for hook in hooks:
             hook.remove()
-        module.train(training)
     return module
+
+
+@torch.no_grad()
+def _evaluate(module: nn.Module, X: Tensor) -> None:
+    """One pass in evaluation mode; every part keeps its own."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        unwrapped(module)(X)
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def _check(module: nn.Module, X: Tensor) -> None:
@@ -235,18 +242,13 @@ def _check(module: nn.Module, X: Tensor) -> None:
         raise InvalidInputError("live_init_ needs at least one row of data")
     if not bool(X.isfinite().all()):
         raise InvalidInputError("live_init_: the data holds NaN or infinite entries")
-    training = module.training
     try:
-        with torch.no_grad():
-            module.eval()
-            unwrapped(module)(X)
+        _evaluate(module, X)
     except RuntimeError as error:
         raise InvalidInputError(
             f"{type(module).__name__} cannot take data of shape {tuple(X.shape)} and {X.dtype}: "
             f"{error}"
         ) from error
-    finally:
-        module.train(training)
 
 
 def _assign(linear: nn.Linear, name: str, value: Tensor) -> None:

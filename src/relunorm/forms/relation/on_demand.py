@@ -153,8 +153,7 @@ def _walk(
     walk = Walk(reach, away=away, clock=clock)
     for asking in pair:
         network = asking.query.network
-        endless = [np.full(layer.width, np.inf) for layer in network.layers]
-        side = walk.add(network, [Range(-e, e) for e in endless])
+        side = walk.add(network, [Range.endless(layer.width) for layer in network.layers])
         walk.run(side, AskingMatcher(asking, alike, same))
     return Related(walk, tuple(asking.query.proofs for asking in pair))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
@@ -52,6 +50,5 @@ def proved_bounds(
 def unit_ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
     """The best proved bounds of the units: of an analysis, quick ones, or none at all."""
     if reach is None:
-        endless = [np.full(layer.width, np.inf) for layer in network.layers]
-        return [Range(-e, e) for e in endless]
+        return [Range.endless(layer.width) for layer in network.layers]
     return stable_bounds(found) if found is not None else quick_bounds(network, reach)

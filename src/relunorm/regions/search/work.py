@@ -9,7 +9,6 @@ seconds, and why it ended before its end.
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arguments import whole_number
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
-from relunorm.errors import InvalidInputError, RelunormError
+from relunorm.errors import RelunormError
 
 
 class CellLimitError(RelunormError, ValueError):
@@ -36,26 +36,14 @@ SLOW_BATCH = 0.25
 LARGEST_BATCH, WATCHED_BATCH = 16384, 2048
 
 
-def whole_number(value: object, name: str) -> int:
-    """A whole number given by the caller; bool, fractions and text are refused."""
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidInputError(f"{name} is {value!r}; expected a whole number") from None
-
-
 class Budget:
     """What may be spent, what was found, and why the search ended before its end."""
 
     def __init__(
         self, clock: Clock, max_regions: int | None = None, progress: Listener | None = None
     ):
-        if max_regions is not None and not whole_number(max_regions, "max_regions") > 0:
-            raise InvalidInputError(
-                f"max_regions is {max_regions}; expected a positive number or None"
-            )
+        if max_regions is not None:
+            whole_number("max_regions", max_regions, 1)
         self.clock, self.tell = clock, Teller(progress, clock)
         self.max_regions = max_regions
         self.found, self.reason, self.spent = 0, "", ""
@@ -147,12 +135,7 @@ def worker_count(workers: int | None) -> int:
     """How many threads: 1 by default, all cores for -1."""
     if workers is None:
         return 1
-    workers = whole_number(workers, "workers")
-    if workers == -1:
-        return os.cpu_count() or 1
-    if workers < 1:
-        raise InvalidInputError(f"workers is {workers}; expected at least 1, or -1 for all cores")
-    return workers
+    return (os.cpu_count() or 1) if workers == -1 else whole_number("workers", workers, 1)
 
 
 class _Task:
