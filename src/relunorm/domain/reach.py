@@ -56,7 +56,10 @@ class Reach:
     def maximizer(self, rows: Rows) -> NDArray[np.float64]:
         """For every row c the point of the outer box (of the ball itself) where c.x is largest."""
         ball = self.domain.as_ball
-        return np.where(rows > 0, self.hi, self.lo) if ball is None else ball.maximizer(rows)
+        if ball is not None:
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            return ball.middle + ball.reach * rows / np.where(norms > 0, norms, 1.0)
+        return np.where(rows > 0, self.hi, self.lo)
 
     def support_upper(self, rows: Rows, multipliers: Rows | None = None) -> tuple[Vector, Vector]:
         """max c.x for every row c, computed in floats, and the magnitude its error scales with.

@@ -375,5 +375,5 @@ def folding_error(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> Ve
     folded = network.folded()
     if folded is network:
         return np.zeros(network.output_size)
-    bounds = ([Range.endless(layer.width) for layer in n.layers] for n in (network, folded))
-    return relate(network, folded, reach, *bounds, clock=clock).difference.largest
+    first, second = ([Range.endless(x.width) for x in n.layers] for n in (network, folded))
+    return relate(network, folded, reach, first, second, clock=clock).difference.largest
