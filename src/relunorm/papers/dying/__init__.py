@@ -11,17 +11,11 @@ from relunorm.papers.exhibit import Make
 
 WORLD = Dying
 EXHIBITS: dict[str, Make] = {
-    "figure1": figure1,
-    "figure2": figure2,
-    "figure3": figure3,
-    "figure4": figure4,
-    "figure5": figure5,
-    "figure6": figure6,
-    "setting": setting,
-    "affine": affine,
-    "unit": unit,
-    "appendix_c": appendix_c,
-    "scaling": scaling,
-}
+    make.__name__: make
+    for make in (
+        figure1, figure2, figure3, figure4, figure5, figure6, setting, affine, unit, appendix_c,
+        scaling,
+    )
+}  # fmt: skip
 
 __all__ = ["EXHIBITS", "WORLD", "Dying", "read_sample"]
