@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from relunorm.train.problem.layered import LayeredProblem, live_start
-from relunorm.train.problem.lm import Model, dense_step, minimize
+from relunorm.train.problem.levenberg_marquardt import Model, dense_step, minimize
 from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import (
     SplineProblem,
