@@ -13,22 +13,18 @@ from relunorm.errors import (
     MissingDependencyError,
     RelunormError,
     UnsupportedFormatError,
-    UnsupportedOperationError,
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.graph.windows import check_entries
 from relunorm.io.keras.layers import LAYERS, after_head
 from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Affine, Network
 from relunorm.network.head import Step
-
-SUPPORTED = (
-    ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"
-)
 
 
 def from_keras(model: Any, example: Any = None) -> Network:
@@ -52,7 +48,7 @@ def from_keras(model: Any, example: Any = None) -> Network:
     walk = _Walk(Lowering((1, *shape)), origin)
     output = walk.model(model, walk.lowering.input, "")
     if walk.unsupported:
-        raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
+        raise refused(origin, walk.unsupported)
     network = finished(walk.lowering, output, input_shape=shape, origin=origin)
     return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import compiling
 from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
@@ -150,6 +151,7 @@ class Geometry:
         """All half-spaces of a cell; rows of the domain are numbered after all units."""
         from relunorm.regions.kernels.facets import cell_rows
 
+        compiling("the walls of a region")
         rows, rhs, units = cell_rows(self.net, self.state, bits.astype(np.int8))
         more, bounds, _ = self.domain_rows
         names = np.concatenate([units, int(self.net.shape[2]) + np.arange(len(bounds))])
@@ -263,6 +265,7 @@ class Geometry:
         """The vertices of a cell, in inputs."""
         from relunorm.regions.kernels.corners import box_corners, clip_all
 
+        compiling("the corners of a region")
         w = self.window
         if w.homogeneous:
             return self._corners_in_space(bits, point)
