@@ -5,6 +5,7 @@ A message says what was found, where, what was expected and what to do next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -66,6 +67,31 @@ def optional_packages() -> Iterator[None]:
         raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
+#: What to do about an operation that is not read, by words in its name.
+_INSTEAD = (
+    (
+        r"quanti[sz]|fake_?quant|qlinear|qgemm",
+        "This model rounds its values as it computes (it is quantized, or made ready for that); "
+        "pass the one in floating point that it was made from.",
+    ),
+    (
+        r"gelu|silu|swish|mish|[sc]?elu\b|soft(plus|sign|max|min)|sigmoid|tanh|\berf",
+        "Curved activations are read at the end of a model only, as its head; inside it ReLU, "
+        "LeakyReLU, Hardtanh or Hardsigmoid are piecewise linear.",
+    ),
+    (
+        r"(layer|group|instance|rms).?norm",
+        "Layer norm and its kin divide by what they measure on each input; batch norm in eval mode "
+        "is folded into the layer before it.",
+    ),
+    (
+        r"encoder|vectorizer",
+        "Encode the table first, and load what follows: a pipeline without its first step is "
+        "pipeline[1:].",
+    ),
+)
+
+
 class UnsupportedOperationError(RelunormError, ValueError):
     """A model holds operations that are not piecewise affine or not known here.
 
@@ -73,19 +99,18 @@ class UnsupportedOperationError(RelunormError, ValueError):
         operations: every offender as ``(place, operation)``, in graph order.
     """
 
-    def __init__(self, source: str, operations: Sequence[tuple[str, str]], supported: str):
+    def __init__(self, source: str, operations: Sequence[tuple[str, str]], instead: str = ""):
         self.operations = tuple(operations)
-        listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
         count = len(self.operations)
-        why = "Networks are read exactly or not at all; these are not known to be piecewise linear"
-        known = f"\nSupported: {supported}."
-        if any("quant" in operation.lower() for _, operation in operations):
-            why = "This model rounds its values as it computes (it is quantized, or made ready for "
-            why += "that); pass the one in floating point that it was made from"
-            known = ""
+        listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
+        names = "\n".join(operation for _, operation in operations)
+        advice = [text for words, text in _INSTEAD if re.search(words, names, re.IGNORECASE)]
+        if instead or not advice:
+            advice.append(instead or "Load the part of the model before it, or write it otherwise.")
         super().__init__(
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
-            f"{listing}\n{why}.{known}"
+            f"{listing}\nNetworks are read exactly or not at all. {' '.join(advice)} "
+            "What is read stands in docs/formats.md."
         )
 
 

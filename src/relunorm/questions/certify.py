@@ -227,6 +227,12 @@ class _Job:
         if label is None:
             if self.delta is not None:
                 return self.outputs
+            if count > 1 and [step.kind for step in self.network.head.steps[:1]] == ["sigmoid"]:
+                raise InvalidInputError(
+                    f"the model ends in a sigmoid on each of {count} outputs and may give several "
+                    "answers at once; pass label, the class of each row, if the largest output is "
+                    "its answer, or delta for how far outputs may move"
+                )
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
             return own.astype(np.float64)
         told = np.atleast_1d(np.asarray(label))

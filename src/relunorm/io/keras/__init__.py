@@ -26,10 +26,6 @@ from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Affine, Network
 from relunorm.network.head import Step
 
-SUPPORTED = (
-    ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"
-)
-
 
 def from_keras(model: Any, example: Any = None) -> Network:
     """Read a Sequential or functional model as it computes at inference; it is never run.
@@ -52,7 +48,7 @@ def from_keras(model: Any, example: Any = None) -> Network:
     walk = _Walk(Lowering((1, *shape)), origin)
     output = walk.model(model, walk.lowering.input, "")
     if walk.unsupported:
-        raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
+        raise UnsupportedOperationError(origin, walk.unsupported)
     network = finished(walk.lowering, output, input_shape=shape, origin=origin)
     return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
 

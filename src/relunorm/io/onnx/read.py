@@ -51,7 +51,6 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
 #: No operation has so many inputs unless it takes any number of them.
 MANY_INPUTS = 1000
 
-SUPPORTED = f"{', '.join(sorted(OPERATIONS))}; at the end {', '.join(OPENERS)}"
 
 _DOMAINS = ("", "ai.onnx")
 
@@ -112,7 +111,7 @@ def _convert(
 
 def _precision(graph: onnx.GraphProto, values: dict[str, Any]) -> str:
     """Of the file's tensors; weights that are attributes of a node are float32 in every file."""
-    arrays = [a for a in values.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+    arrays = [a for a in values.values() if isinstance(a, np.ndarray)]
     held = {array.dtype.name for array in arrays if array.size > 1}
     learned = (node for node in graph.node if node.op_type in MACHINE_LEARNING and node.domain)
     if any(a.type == onnx.AttributeProto.FLOATS for node in learned for a in node.attribute):
@@ -169,7 +168,7 @@ def _walk(
     if unsupported:
         order = [label for label in map(_label, model.graph.node) if label in unsupported]
         found = [(label, unsupported[label]) for label in dict.fromkeys(order)]
-        raise UnsupportedOperationError(origin, found, SUPPORTED)
+        raise UnsupportedOperationError(origin, found)
 
 
 def _label(proto: onnx.NodeProto) -> str:
