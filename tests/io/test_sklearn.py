@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_regression
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 from strategies import ARCHIVES
 
 import relunorm as rn
@@ -140,3 +141,50 @@ def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
     assert found.precision == "float32"
     if kind == "perceptron":  # the others keep their weights in attributes, which are float32
         assert rn.load(convert(pipeline, x[:1])).precision == "float64"
+
+
+def test_a_column_of_words_that_is_dropped_is_no_input(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame(rng.normal(size=(30, 3)), columns=["age", "income", "visits"])
+    X.insert(1, "city", ["Oslo", "Rome", "Bonn"] * 10)
+    scaled = ColumnTransformer([("num", StandardScaler(), ["visits", "age", "income"])])
+    model = make_pipeline(scaled, LogisticRegression()).fit(X, np.arange(30) % 3)
+    network = rn.load(model)
+    assert [column.name for column in network.columns] == ["age", "income", "visits"]
+    np.testing.assert_allclose(network.predict(X), model.predict_proba(X), atol=1e-9)
+    assert rn.certify(model, X[:2], radius=1e-6).rows[0].verdict == "robust"
+    X.assign(kind=np.arange(30) % 3).to_csv(tmp_path / "people.csv", index=False)
+    table = read_table(tmp_path / "people.csv", "kind", 3, columns=network.columns)
+    np.testing.assert_allclose(table.x, X[["age", "income", "visits"]])
+
+
+@pytest.mark.parametrize(("function", "inverse"), [(np.log, np.exp), (np.log1p, np.expm1)])
+def test_a_target_that_was_fitted_as_its_logarithm(function: Any, inverse: Any) -> None:
+    X, y = make_regression(60, 4, random_state=0)
+    model = TransformedTargetRegressor(LinearRegression(), func=function, inverse_func=inverse)
+    model.fit(X, np.exp(y / 100))
+    network = rn.load(model)
+    np.testing.assert_allclose(network.predict(X).ravel(), model.predict(X), rtol=1e-9)
+
+
+def test_refusals_name_what_is_refused_and_say_what_to_do() -> None:
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    encoded = ColumnTransformer([("num", "passthrough", [0]), ("cat", OneHotEncoder(), [1])])
+    cases = [
+        (make_pipeline(encoded, LinearRegression()), "its part 'cat', OneHotEncoder"),
+        (make_pipeline(encoded, LinearRegression()), r"Encode the table first.*pipeline\[1:\]"),
+        (
+            TransformedTargetRegressor(
+                LinearRegression(), func=np.cbrt, inverse_func=np.square, check_inverse=False
+            ),
+            "inverse function .* of its target(.|\n)*regressor_",
+        ),
+    ]
+    for model, text in cases:
+        with pytest.raises(UnsupportedOperationError, match=text):
+            rn.load(model.fit(X, y))
+    scaled = make_pipeline(QuantileTransformer(n_quantiles=3), LinearRegression()).fit(X, y)
+    with pytest.raises(UnsupportedOperationError) as caught:
+        rn.load(scaled)
+    assert "quantized" not in str(caught.value)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
@@ -68,6 +71,38 @@ def examples(*lines: str) -> Callable[[_Command], _Command]:
     return note
 
 
+def either(names: Iterable[str]) -> str:
+    """A choice in words: a, b or c."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+#: Words of a help that stand for the names in a registry; what holds it is not light to import.
+REGISTRIES = {
+    "FORMS": "relunorm.forms.shapes:SHAPES",
+    "TARGETS": "relunorm.embedded.c.file:TARGETS",
+}
+
+
+class Command(TyperCommand):
+    """A command whose help lists the names in registries, once it is asked for."""
+
+    def fill(self) -> None:
+        """Put the names in."""
+        for option in self.params:
+            for word, place in REGISTRIES.items():
+                told = getattr(option, "help", None) or ""
+                if re.search(rf"\b{word}\b", told):
+                    module, name = place.split(":")
+                    names = either(getattr(import_module(module), name))
+                    option.help = told.replace(word, names)  # type: ignore[attr-defined]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of the command."""
+        self.fill()
+        super().format_help(ctx, formatter)
+
+
 def epilog(*lines: str) -> str:
     """Examples as the last part of a help page."""
     return "\n\n".join(["Examples:", *lines])
@@ -94,9 +129,7 @@ def check_writable(path: str | Path | None, what: str = "plots", *endings: str) 
         return
     path, known = Path(path), endings or (".png", ".pdf", ".svg")
     if path.suffix.lower() not in known:
-        *others, last = known
-        named = f"{', '.join(others)} or {last}" if others else last
-        raise UnsupportedFormatError(f"{path}: {what} are written as {named}")
+        raise UnsupportedFormatError(f"{path}: {what} are written as {either(known)}")
     check_folder(path)
 
 

@@ -8,6 +8,7 @@ fitted on are the network's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,10 @@ from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering
-from relunorm.io.sklearn_transforms import transformed, unscaled
-from relunorm.network import IDENTITY, RELU, Network
+from relunorm.io.sklearn_transforms import columns_read, transformed, unscaled
+from relunorm.network import IDENTITY, RELU, Affine, Network
 from relunorm.network.columns import Column
 from relunorm.network.head import NO_HEAD, Head, Step
-
-SUPPORTED = (
-    "MLPRegressor and MLPClassifier with activation 'relu' or 'identity', linear models, and "
-    "pipelines of them behind StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, "
-    "selections of columns and ColumnTransformer"
-)
 
 #: Linear models, and the head of those whose prediction is not linear.
 _LINEAR: dict[str, tuple[Step, ...]] = {
@@ -47,7 +42,7 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
     network = _last_step(last, origin)
     if before:
         lowering = Lowering((1, _features(before[0][1], origin)))
-        tensor = transformed(lowering, before, origin, SUPPORTED)
+        tensor = transformed(lowering, before, origin)
         if tensor.size != network.input_size:
             raise InvalidNetworkError(
                 f"{origin}: its steps give {tensor.size} columns, but {type(last).__name__} was "
@@ -64,11 +59,28 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
         ).folded()
         network = folded.replace(head=network.head)
     if after is not None:
-        network = unscaled(network, after, SUPPORTED)
-    names = getattr(before[0][1] if before else last, "feature_names_in_", ())
+        network = unscaled(network, after)
+    names = list(getattr(before[0][1] if before else last, "feature_names_in_", ()))
+    if before and len(names) == network.input_size:  # a table is then read by its names
+        read = columns_read(before[0][1], names)
+        network, names = _without_inputs(network, read), [names[k] for k in read]
     if len(names) != network.input_size or network.columns:
         return network
     return network.replace(columns=[Column(str(name)) for name in names])
+
+
+def _without_inputs(network: Network, kept: list[int]) -> Network:
+    """The network without inputs that nothing reads."""
+    if len(kept) == network.input_size:
+        return network
+
+    def narrowed(affine: Affine) -> Affine:
+        terms = {s: m[:, kept] if s == 0 else m for s, m in affine.terms.items()}
+        return Affine(terms, affine.bias)
+
+    layers = [replace(layer, affine=narrowed(layer.affine)) for layer in network.layers]
+    output = narrowed(network.output)
+    return network.replace(layers=layers, output=output, input_shape=(len(kept),))
 
 
 def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], Any, Any]:
@@ -85,7 +97,7 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
             last = last.steps[-1][1]
         elif hasattr(last, "regressor_") and hasattr(last, "transformer_"):
             if after is not None:
-                raise UnsupportedOperationError(origin, [(origin, "two targets")], SUPPORTED)
+                raise UnsupportedOperationError(origin, [(origin, "two targets")])
             after, last = last.transformer_, last.regressor_
         else:
             return before, last, after
@@ -106,7 +118,7 @@ def _last_step(estimator: Any, origin: str) -> Network:
         return _perceptron(estimator, name)
     if name in _LINEAR or name in _LOGISTIC:
         return _linear(estimator, name)
-    raise UnsupportedOperationError(origin, [(origin, f"{name}")], SUPPORTED)
+    raise UnsupportedOperationError(origin, [(origin, f"{name}")])
 
 
 def _own(estimator: Any) -> Network:
@@ -121,13 +133,13 @@ def _own(estimator: Any) -> Network:
 def _perceptron(estimator: Any, name: str) -> Network:
     if estimator.activation not in ("relu", "identity"):
         place = f"{name}.activation"
-        raise UnsupportedOperationError(name, [(place, estimator.activation)], SUPPORTED)
+        raise UnsupportedOperationError(name, [(place, estimator.activation)])
     if not hasattr(estimator, "coefs_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
     ends = {"identity": (), "logistic": ("sigmoid",), "softmax": ("softmax",), "exp": ("exp",)}
     last = getattr(estimator, "out_activation_", "identity")
     if last not in ends:
-        raise UnsupportedOperationError(name, [(f"{name}.out_activation_", last)], SUPPORTED)
+        raise UnsupportedOperationError(name, [(f"{name}.out_activation_", last)])
     weights = [np.asarray(w, dtype=np.float64).T for w in estimator.coefs_]
     activation = RELU if estimator.activation == "relu" else IDENTITY
     network = Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
@@ -146,7 +158,7 @@ def _linear(estimator: Any, name: str) -> Network:
     steps = _LINEAR.get(name, ())
     if name in _LOGISTIC:
         if getattr(estimator, "multi_class", "auto") == "ovr" and len(weight) > 1:
-            raise UnsupportedOperationError(name, [(f"{name}.multi_class", "ovr")], SUPPORTED)
+            raise UnsupportedOperationError(name, [(f"{name}.multi_class", "ovr")])
         steps = (Step("sigmoid" if len(weight) == 1 else "softmax"),)
     return network.replace(head=Head(steps, tuple(getattr(estimator, "classes_", ()))))
 

@@ -22,9 +22,7 @@ _SELECTIONS = ("SelectKBest", "SelectPercentile", "SelectFromModel", "SelectFpr"
 _SELECTIONS += ("SelectFwe", "VarianceThreshold", "RFE", "RFECV", "SequentialFeatureSelector")
 
 
-def transformed(
-    low: Lowering, steps: Sequence[tuple[str, Any]], origin: str, supported: str
-) -> Tensor:
+def transformed(low: Lowering, steps: Sequence[tuple[str, Any]], origin: str) -> Tensor:
     """The columns that the steps give, as functions of the columns they were given."""
     refused: list[tuple[str, str]] = []
     tensor = low.input
@@ -39,7 +37,7 @@ def transformed(
                 continue  # the columns are unknown after a step that was refused
             raise InvalidNetworkError(f"{origin}: step {name!r}: {error}") from None
     if refused:
-        raise UnsupportedOperationError(origin, refused, supported)
+        raise UnsupportedOperationError(origin, refused)
     return tensor
 
 
@@ -123,14 +121,29 @@ def _function(low: Lowering, x: Tensor, step: Any) -> Tensor:
 def _columns(low: Lowering, x: Tensor, step: Any) -> Tensor:
     parts = []
     names = list(getattr(step, "feature_names_in_", []))
-    for _, part, columns in step.transformers_:
+    for name, part, columns in step.transformers_:
         chosen = _numbers(columns, names, x.size)
         if (isinstance(part, str) and part == "drop") or not len(chosen):
             continue
-        parts.append(_step(low, low.rearrange(x, chosen[None]), part))
+        try:
+            parts.append(_step(low, low.rearrange(x, chosen[None]), part))
+        except CannotLower as reason:
+            why = f", {reason}" if str(reason) else ""
+            raise CannotLower(f"its part {name!r}, {type(part).__name__}{why}") from None
     if not parts:
         raise InvalidNetworkError("every column is dropped")
     return low.concatenate(parts, 1)
+
+
+def columns_read(step: Any, names: list[str]) -> list[int]:
+    """The columns of a table that the first step reads; a ColumnTransformer may drop some."""
+    if type(step).__name__ != "ColumnTransformer":
+        return list(range(len(names)))
+    read: set[int] = set()
+    for _, part, columns in step.transformers_:
+        if not (isinstance(part, str) and part == "drop"):
+            read.update(_numbers(columns, names, len(names)).tolist())
+    return sorted(read)
 
 
 def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
@@ -163,7 +176,15 @@ _STEPS: dict[str, Callable[[Lowering, Tensor, Any], Tensor]] = {
 }
 
 
-def unscaled(network: Network, transformer: Any, supported: str) -> Network:
+#: What takes a transformed target back, as the end of a model with so many outputs.
+_INVERSES: dict[Any, Callable[[int], tuple[Step, ...]]] = {
+    None: lambda count: (),
+    np.exp: lambda count: (Step("exp"),),
+    np.expm1: lambda count: (Step("exp"), Step("scale", 0, (*[1.0] * count, *[-1.0] * count))),
+}
+
+
+def unscaled(network: Network, transformer: Any) -> Network:
     """The network behind the inverse of an affine transformer of its target."""
     name = type(transformer).__name__
     if name == "StandardScaler":
@@ -176,9 +197,16 @@ def unscaled(network: Network, transformer: Any, supported: str) -> Network:
     elif name == "MinMaxScaler":
         factor = 1.0 / transformer.scale_
         offset = -transformer.min_ / transformer.scale_
+    elif name == "FunctionTransformer" and transformer.inverse_func in _INVERSES:
+        steps = _INVERSES[transformer.inverse_func](network.output_size)
+        return network.replace(head=Head((*network.head.steps, *steps)))
     else:
+        what = name
+        if name == "FunctionTransformer":
+            what = f"the inverse function {transformer.inverse_func!r} of its target"
         place = "TransformedTargetRegressor.transformer_"
-        raise UnsupportedOperationError(name, [(place, name)], supported)
+        instead = "The model of the transformed target is its regressor_, which can be loaded."
+        raise UnsupportedOperationError(name, [(place, what)], instead)
     size = network.output_size
     factors = np.broadcast_to(np.ones(1) if factor is None else np.asarray(factor), size)
     offsets = np.broadcast_to(np.zeros(1) if offset is None else np.asarray(offset), size)
