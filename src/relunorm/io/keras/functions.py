@@ -189,6 +189,11 @@ def _cast(low: Lowering, op: Any, x: Tensor) -> Tensor:
     return x
 
 
+@function("Expm1")
+def _expm1(low: Lowering, op: Any, x: Tensor) -> Headed:
+    return heads.scaled(low, heads.entry(x, "exp", op.name, "expm1"), 1.0, -1.0)
+
+
 def after_head(low: Lowering, op: Any, args: Sequence[Any], named: Any) -> Headed:
     """A function on values after a step of a head."""
     name = type(op).__name__
