@@ -46,8 +46,8 @@ _REASONS = {
         "What jumps again and again has no finite number of linear pieces."
     ),
     r"(regressor|classifier|svc|svr|nb|chain|regression)$": (
-        "Of scikit-learn's models perceptrons with relu and linear models are read; what is made of "
-        "several models (`estimators_`) is loaded one by one."
+        "Of scikit-learn's models perceptrons with relu and linear models are read; what is made "
+        "of several models (`estimators_`) is loaded one by one."
     ),
     r"\b(sort|topk|kthvalue|median)": "These are piecewise linear, but not supported yet.",
 }
