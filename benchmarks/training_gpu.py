@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from relunorm.train.problem.lm import minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import SplineProblem, stratified_knots
 
 

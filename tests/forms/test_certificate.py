@@ -22,8 +22,8 @@ from relunorm.forms.relation.relate import LINEAR, NEW, OPPOSITE, SCALED, Relati
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.search.tape import VERSION
-from relunorm.stability.proof import SCHEMA as BOUNDS
-from relunorm.stability.proof import pack, unpacked
+from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
+from relunorm.stability.bound_proofs import pack, unpacked
 
 
 @settings(max_examples=25)

@@ -482,6 +482,88 @@ def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.
     assert not verify(Certificate(forged), first, moved).holds
 
 
+class _Residual(nn.Module):
+    """Batch norm at the input, on both branches, and behind the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+            nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.BatchNorm2d(4),
+        )  # fmt: skip
+        self.last = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.out(self.last(x + self.body(x)).mean((2, 3)))
+
+
+EXPORTED = {
+    "norm before the activation": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(16, 3),
+    ),
+    "norm behind it": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(4, 3),
+    ),
+    "separable": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6(),
+        nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 6, 1),
+        nn.BatchNorm2d(6), nn.ReLU6(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(6, 3),
+    ),
+    "residual": _Residual,
+}  # fmt: skip
+
+
+def _settled(name: str) -> nn.Module:
+    """One of them with statistics as after training."""
+    module, rng = EXPORTED[name](), torch.Generator().manual_seed(0)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            for value in part.state_dict().values():
+                if value.is_floating_point():
+                    value.copy_(torch.rand(value.shape, generator=rng) + 0.3)
+    return module.eval()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own exporter
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_convolutional_model_and_its_export_are_followed(name: str, tmp_path: Path) -> None:
+    module = _settled(name)
+    torch.onnx.export(module, (torch.zeros(1, 1, 6, 6),), str(tmp_path / "a.onnx"), dynamo=False)
+    first, second = rn.load(module, example=(1, 6, 6)), rn.load(tmp_path / "a.onnx")
+    box = rn.Box.cube(36)
+    found = rn.compare(first, second, box)
+    assert (found.verdict, found.method) == ("within", "following the difference step by step")
+    points = [box.sample(1, k)[0] for k in range(2)] + [np.ones(36)]
+    for point in points:
+        values = [exact_value(network, point) for network in (first, second)]
+        assert max(abs(a - b) for a, b in zip(*values, strict=True)) <= found.upper
+    assert found.certificate is not None
+    assert verify(found.certificate, first, second).holds
+
+
+@pytest.mark.parametrize("name", ["norm behind it", "residual"])
+def test_what_a_network_is_off_its_own_steps_is_counted(name: str) -> None:
+    """The same steps twice, but the weights of one network are not quite those of its steps."""
+    network = rn.load(_settled(name), example=(1, 6, 6))
+    layers = list(network.layers)
+    moved = {s: m * (1 + 1e-6) for s, m in layers[0].affine.terms.items()}
+    layers[0] = dataclasses.replace(layers[0], affine=Affine(moved, layers[0].affine.bias))
+    other = Network(
+        layers, network.output, input_shape=network.input_shape, structure=network.structure
+    )
+    point = np.ones(36)
+    apart = np.abs(network(point) - other(point)).max()
+    assert apart > 1e-9
+    bound, _ = stepwise_difference(network, other, rn.Box.cube(36), 0.0, Clock())
+    assert apart <= bound
+
+
 def test_the_stepwise_bound_is_attained() -> None:
     """One pixel, positive weights: the difference is largest at the corner of the box."""
     made = []

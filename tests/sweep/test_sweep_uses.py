@@ -50,8 +50,8 @@ def test_limits_hold_on_processes() -> None:
 
 
 def test_a_cell_with_too_many_walls_falls_back_to_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relunorm.regions.search.budget import CellLimitError
     from relunorm.regions.search.engines import CellWork
+    from relunorm.regions.search.work import CellLimitError
 
     net, box = random_net(3, 5, 1), rn.Box.cube(3)
     expected = rn.regions(net, box, method="tree")

@@ -8,7 +8,7 @@ import torch
 
 from relunorm.train.problem.layered import LayeredProblem, live_start
 from relunorm.train.problem.lm import Model, dense_step, minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import (
     SplineProblem,
     refit,

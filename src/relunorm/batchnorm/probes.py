@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.batchnorm._raw import (
-    Raw,
-    Settings,
-    chosen,
-    from_arrays,
-    from_network,
-    named_arrays,
-)
+from relunorm.batchnorm._raw import Raw, Settings, chosen, from_arrays, from_network, named_arrays
 from relunorm.batchnorm.measure import (
     OddTest,
     cluster_sizes,

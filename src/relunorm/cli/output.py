@@ -174,6 +174,8 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
     from rich import progress as rich
     from rich.console import Console
 
+    from relunorm.clock import overhearing
+
     columns = (
         rich.SpinnerColumn(),
         rich.TextColumn("{task.description}"),
@@ -188,4 +190,5 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
             text = f"{what}: {said.message}{left}"
             bar.update(task, description=text, completed=said.done, total=said.total)
 
-        yield show
+        with overhearing(show):
+            yield show

@@ -26,6 +26,7 @@ from relunorm.questions.neighbourhood import (
     neighbourhood,
     wrong_outputs,
 )
+from relunorm.questions.quick_radius import quick_radius
 from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.search.engine import warm_up
 
@@ -35,6 +36,8 @@ Array = NDArray[np.float64]
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
+#: Units from which on a search may well end with nothing proved.
+MANY_UNITS = 500
 #: Why a search can end without an answer before its time is up.
 ROUNDING = "too close to another answer for the rounding of float64"
 
@@ -361,8 +364,8 @@ class _Job:
         if clock.expired():
             return self.undecided(row, TIME_LIMIT)
         point, high, everything = self._first_attack(row, clock)
-        low, undecided, why = 0.0, math.inf, TIME_LIMIT
-        guess = high if point is None else 0.5 * high
+        low, undecided, why = self._quick(row, high, clock), math.inf, TIME_LIMIT
+        guess = high if point is None else 0.5 * (low + high)
         while not clock.expired() and not self.interrupts.seen:
             part = clock.part(share=0.5)
             verdict, found, more = self._decide(row, guess, part, attacks=0)
@@ -384,6 +387,19 @@ class _Job:
         if low < math.inf:
             return self.undecided(row, why, low, **effort)
         return RowRobustness(row, "robust", self._label(row), True, (low, low), **effort)
+
+    def _quick(self, row: int, most: float, clock: Clock) -> float:
+        """A safe radius that linear bounds alone prove; 0 where they prove none.
+
+        Small networks do without: searching them takes no longer.
+        """
+        if self.network.units < MANY_UNITS or not math.isfinite(most):
+            return 0.0
+
+        def around(radius: float) -> Domain:
+            return neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale).outer
+
+        return quick_radius(self.network, self.groups[row], around, most, clock.part(share=0.3))
 
     def _first_attack(self, row: int, clock: Clock) -> tuple[Vector | None, float, float]:
         """An adversarial input from the smallest of doubling radii that gives one, and how far.

@@ -20,10 +20,9 @@ from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.regions.partition import Regions
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window
-from relunorm.regions.search.work import Batch, worker_count
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, worker_count
 from relunorm.sweep.ambient import ambient_jobs
 
 

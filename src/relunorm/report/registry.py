@@ -51,16 +51,12 @@ class Section:
         return import_module(f"relunorm.report.sections.{self.name}").compute
 
 
-#: In the order they run: what needs a few products first, what can use any time last.
+#: In the order they run: what a reader wants first, and last what can use any time.
 SECTIONS = (
     Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
     Section("quality", "How well it does", 1.0, "rn.report(model, X, y)"),
-    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)"),
-    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
-    Section("regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True),
     Section("units", "Unit health", 1.5, "rn.diagnose(model, X, y, domain, time_limit=600)", True),
-    Section("robustness", "Robustness", 2.5, "rn.certify(model, X, label=y)", True),
-    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True),
+    Section("robustness", "Robustness", 3.0, "rn.certify(model, X, label=y)", True),
     Section(
         "removal",
         "What can be removed",
@@ -68,6 +64,10 @@ SECTIONS = (
         'rn.normalize(model, "minimal", domain, time_limit=600)',
         True,
     ),
+    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True),
+    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)"),
+    Section("regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True),
+    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
     Section(
         "lipschitz", "Lipschitz constant", 2.0, "rn.lipschitz(model, domain, time_limit=600)", True
     ),

@@ -204,11 +204,7 @@ def spent_patience(task: Task) -> bool:
 
 
 def _errors(
-    part: Task,
-    task: Task,
-    held: Tensor,
-    predict: Predict,
-    tried: tuple[Penalty, ...],
+    part: Task, task: Task, held: Tensor, predict: Predict, tried: tuple[Penalty, ...]
 ) -> Tensor:
     """(penalties, held rows) weighted squared errors, averaged over outputs."""
     weight = task.weight[held] / task.weight[held].mean()

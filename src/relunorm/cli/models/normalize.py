@@ -19,6 +19,7 @@ from relunorm.cli.output import (
     examples,
     showing,
 )
+from relunorm.clock import INTERRUPTED
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def normalize(
     if certificate is not None:
         if result.certificate is None or load(target).digest != result.network.digest:
             why = "no finite bound was found" if result.certificate is None else "its format rounds"
-            why = f"{result.stopped} reached" if result.stopped else why
+            why = result.stopped or why
             raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
         result.certificate.save(certificate)
         document["certificate"] = certificate
@@ -176,7 +177,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["kept"]:
         console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:
-        console.print(f"{len(document['undecided'])} units undecided in the time given; kept")
+        open_, when = len(document["undecided"]), "in the time given"
+        when = "when it was interrupted" if document["stopped"] == INTERRUPTED else when
+        console.print(f"{open_} unit{'' if open_ == 1 else 's'} undecided {when}; kept")
     if document["unfolded"]:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:

@@ -23,10 +23,7 @@ Ball = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def evaluation_error(
-    network: Network,
-    ranges: Sequence[Range],
-    reach: Reach,
-    dtype: Literal["float32", "float64"],
+    network: Network, ranges: Sequence[Range], reach: Reach, dtype: Literal["float32", "float64"]
 ) -> Vector:
     """A bound on |computed - exact| for every output, over the whole domain.
 

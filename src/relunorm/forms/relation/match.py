@@ -375,6 +375,5 @@ def folding_error(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> Ve
     folded = network.folded()
     if folded is network:
         return np.zeros(network.output_size)
-    ends = [[np.full(x.width, np.inf) for x in n.layers] for n in (network, folded)]
-    first, second = ([Range(-e, e) for e in side] for side in ends)
+    first, second = ([Range.endless(x.width) for x in n.layers] for n in (network, folded))
     return relate(network, folded, reach, first, second, clock=clock).difference.largest

@@ -26,8 +26,8 @@ from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.search.tape import Ended, Tape
-from relunorm.stability.proof import Proofs, pack, unpacked
-from relunorm.stability.replay import replay
+from relunorm.stability.bound_proofs import Proofs, pack, unpacked
+from relunorm.stability.bound_replay import replay
 
 
 def residual(walk: Walk) -> tuple[Network, Vector]:

@@ -231,6 +231,9 @@ def along(low: Lowering, x: Tensor, axis: int, run: Callable[[Array], Array]) ->
 
 def largest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
     """The largest entry along some axes, as a knockout of pairs."""
+    if _pools(x, axes):
+        pooled = low.max_pool(x, one_window(x), name)
+        return pooled if keep else low.rearrange(pooled, pooled.index.reshape(x.shape[:2]))
     rest = [a for a in range(len(x.shape)) if a not in axes]
     outer = math.prod(x.shape[a] for a in rest)
     index = x.index.transpose(*rest, *axes).reshape(1, outer, -1)
@@ -244,6 +247,11 @@ def largest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str
 def smallest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
     """The smallest entry along some axes."""
     return negative(low, largest(low, negative(low, x), axes, keep, name))
+
+
+def _pools(x: Tensor, axes: Sequence[int]) -> bool:
+    """Whether these are all axes of (1, channels, *spatial) but the first two."""
+    return x.shape[0] == 1 and len(x.shape) > 2 and sorted(axes) == list(range(2, len(x.shape)))
 
 
 def one_window(x: Tensor) -> Windows:

@@ -32,8 +32,20 @@ def faithful(network: Network) -> bool:
     return lower(structure, network).digest == network.digest
 
 
-def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Network:
+def multiplied_out(structure: Structure, like: Network) -> Network:
+    """The network of a structure in which the next map takes a scaling, as when reading a file."""
+    made = compute(structure, like.input_shape, like.origin, scalings=True)
+    return made.replace(head=like.head)
+
+
+def compute(
+    structure: Structure, input_shape: Sequence[int], origin: str, *, scalings: bool = False
+) -> Network:
     """The network of a structure.
+
+    Args:
+        scalings: a convolution of one tap a channel is lowered as the factors and shifts it is,
+            which the next map takes, not as weights of its own.
 
     Raises:
         CannotLower: where a step lacks what its kind needs.
@@ -41,8 +53,27 @@ def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Ne
     low = Lowering((1, *structure.steps[0].shape))
     values: list[Tensor] = [low.input]
     for step in structure.steps[1:]:
-        values.append(_lowered(low, step, [values[i] for i in step.inputs]))
+        inputs = [values[i] for i in step.inputs]
+        made = _scaled if scalings and _is_scaling(step) else _lowered
+        values.append(made(low, step, inputs))
     return low.finish(values[-1], input_shape=input_shape, origin=origin)
+
+
+def _is_scaling(step: Step) -> bool:
+    """Whether a step multiplies every channel by a number, and shifts it."""
+    geometry = step.geometry
+    if step.kind != "conv" or step.weight is None or geometry is None:
+        return False
+    alone = step.weight[0].size == 1 and step.groups == len(step.weight)
+    return alone and set(geometry.stride) == {1} and not any(map(any, geometry.pads))
+
+
+def _scaled(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
+    assert step.weight is not None
+    assert step.bias is not None
+    shape = (1, -1, *(1,) * (len(step.shape) - 1))
+    scaled = low.scale(inputs[0], step.weight.reshape(shape))
+    return low.shift(scaled, step.bias.reshape(shape))
 
 
 def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:

@@ -198,7 +198,7 @@ def decision_cells(found: Regions) -> DecisionCells:
 
 def _noise(found: Regions) -> float:
     """How far rounding can have moved the difference of two scores on the domain."""
-    from relunorm.arithmetic.path_sums import roundings
+    from relunorm.arithmetic.rounding import roundings
 
     if found.domain is None:
         return 0.0

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.network import Network
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.engines import parts
 from relunorm.regions.search.window import open_window
-from relunorm.regions.search.work import Batch, run
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, run
 from relunorm.sweep.ambient import ambient_jobs
 from relunorm.sweep.backends import placed
 from relunorm.sweep.tasks import WorkerDiedError, spread

@@ -11,9 +11,8 @@ from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.window import Window, open_window
-from relunorm.regions.search.work import Batch, Part, Work, divided, run
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Work, divided, run
 
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 

@@ -1,6 +1,6 @@
 """The difference in the Euclidean norm: tighter than entry by entry where layers are wide.
 
-With v, d and e as in `relunorm.embedded.proof.difference` and any fixed point c_k of every layer,
+With v, d and e as in `relunorm.embedded.proof.distance` and any fixed point c_k of every layer,
 
     |e|  <=  sum_s |W'_s| |d_s| + |D_s| |v_s - c_s|  +  |sum_s D_s c_s + b' - b| + |t|,
     |d'| <=  (largest slope) |e| + |r|,
@@ -27,7 +27,7 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.matrix import Vector
 
 if TYPE_CHECKING:
-    from relunorm.embedded.proof.difference import Change, Ends
+    from relunorm.embedded.proof.distance import Change, Ends
 
 Array = NDArray[np.float64]
 

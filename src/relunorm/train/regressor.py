@@ -23,7 +23,8 @@ from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.network import Network
 from relunorm.sweep.backends import placed
 from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
-from relunorm.train.base import (
+from relunorm.train.conformal import conformal_rows
+from relunorm.train.estimator_base import (
     Floats,
     ReLUEstimator,
     progress_bar,
@@ -31,7 +32,6 @@ from relunorm.train.base import (
     used_columns,
     whole_number,
 )
-from relunorm.train.conformal import conformal_rows
 from relunorm.train.problem.task import Fit, Task
 from relunorm.train.scaling import Scaling
 from relunorm.train.solve.automatic import objective

@@ -31,7 +31,7 @@ from relunorm.arithmetic.floats import SMALLEST, rounded_down, rounded_up, slack
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.embedded.proof.norms import Norms
+from relunorm.embedded.proof.euclidean import Norms
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
 from relunorm.network.layer import Affine

@@ -30,7 +30,7 @@ from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.proof import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
+from relunorm.stability.bound_proofs import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
 
 #: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
 NEAR = 1e-10

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import chosen
-from relunorm.embedded.arithmetic.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
-from relunorm.embedded.proof.difference import Change, Ends, Rounding
+from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, term_of
+from relunorm.embedded.proof.distance import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
@@ -102,10 +102,7 @@ class FloatNetwork:
             for x in self.layers
         ]
         return Network(
-            layers,
-            self.output.real(),
-            input_shape=self.input_shape,
-            output_shape=self.output_shape,
+            layers, self.output.real(), input_shape=self.input_shape, output_shape=self.output_shape
         )
 
     @property
@@ -214,7 +211,10 @@ def build_floats(network: Network, box: Box) -> FloatNetwork:
     outs = [*shapes[1:], network.output_shape]
     maps = [
         FloatMap(
-            {s: _term(m, shapes[s], outs[i]) for s, m in affine.terms.items()},
+            {
+                s: term_of(m, geometry_of(m, shapes[s], outs[i]), shapes[s], outs[i], _single)
+                for s, m in affine.terms.items()
+            },
             mx.narrowed(affine.bias, np.float32, f"layer {i + 1}"),
         )
         for i, affine in enumerate(network.maps)
@@ -235,19 +235,8 @@ def build_floats(network: Network, box: Box) -> FloatNetwork:
     return FloatNetwork(low, high, layers, maps[-1], network.input_shape, network.output_shape)
 
 
-def _term(matrix: Matrix, shape_in: tuple[int, ...], shape_out: tuple[int, ...]) -> Any:
-    conv = geometry_of(matrix, shape_in, shape_out)
-    if conv is not None:
-        weight: Any = mx.narrowed(conv.weight, np.float32, "a kernel")
-        return Kernel(
-            weight, shape_in, shape_out, conv.stride, conv.pads, conv.dilation, conv.groups
-        )
-    if not sp.issparse(matrix):
-        dense: Any = mx.narrowed(matrix, np.float32, "a matrix")
-        return Dense(dense)
-    ends, columns, values = mx.csr_parts(matrix)
-    data: Any = mx.narrowed(values, np.float32, "a matrix")
-    return Listed(data, columns.astype(np.int64), ends[1:].astype(np.int64), matrix.shape[1])
+def _single(values: Any, *_: Any) -> Any:
+    return mx.narrowed(values, np.float32, "a matrix")
 
 
 def _from_left_to_right(total: Any, value: Any, matrix: Any) -> Any:

@@ -15,22 +15,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import at_most
-from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
 from relunorm.embedded.arithmetic.integers import IntegerProgram
-from relunorm.embedded.attack import difference_at
-from relunorm.embedded.c.file import Options, flash_bytes
-from relunorm.embedded.c.tables import read_tables
-from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
-from relunorm.embedded.pieces.line import Piecewise
+from relunorm.embedded.c.c_file import Options, flash_bytes
+from relunorm.embedded.c.read_back import read_tables
+from relunorm.embedded.guarantees import claims, compare_claims, largest, notes, rows_of
+from relunorm.embedded.lower_bound import difference_at
+from relunorm.embedded.pieces.one_input import Piecewise
 from relunorm.embedded.programs import (
     AnyProgram,
     c_file,
@@ -46,12 +44,12 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import seal as seal
-from relunorm.forms.certificate.document import (
+from relunorm.forms.certificate.schema import (
     Check,
+    Documented,
     each,
     flag,
     maybe,
-    no_duplicates,
     number,
     record,
     text,
@@ -91,14 +89,10 @@ _DOCUMENT = record(
 
 
 @dataclass(frozen=True, repr=False)
-class ProgramCertificate:
-    """That a program cannot overflow and stays within a bound of its network over a domain.
+class ProgramCertificate(Documented):
+    """That a program cannot overflow and stays within a bound of its network over a domain."""
 
-    Attributes:
-        document: everything, JSON-safe.
-    """
-
-    document: dict[str, Any]
+    schema: ClassVar = SCHEMA
 
     @property
     def epsilon(self) -> float:
@@ -127,27 +121,6 @@ class ProgramCertificate:
         """The same where the input already is one of the program's integers."""
         classes = self.document["classes"]
         return None if classes is None else float(classes["margin_on_grid"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
-        return self.document
-
-    def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON, atomically."""
-        write_bytes(path, json.dumps(self.document, allow_nan=False).encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> ProgramCertificate:
-        """Read a certificate; its claims are checked by `verify`, not here."""
-        try:
-            document = json.loads(
-                Path(path).read_text(encoding="utf-8"), object_pairs_hook=no_duplicates
-            )
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise InvalidInputError(f"{path}: not a certificate of schema {SCHEMA}")
-        return cls(document)
 
     def __repr__(self) -> str:
         return f"ProgramCertificate(|program - network| <= {at_most(self.epsilon, 3)})"
@@ -183,11 +156,7 @@ def verify(
                 )
             _replay(document, Box(reach.lo, reach.hi), network, source, problems)
         return Verification(
-            not problems,
-            tuple(problems),
-            certificate.epsilon,
-            _margin(document),
-            place,
+            not problems, tuple(problems), certificate.epsilon, _margin(document), place
         )
     except RelunormError as error:
         problems.append(str(error))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.arguments import generator, points, real_number, whole_number
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.papers.batchnorm.theory.cells import SAME_LINE
+from relunorm.papers.batchnorm.theory.weight_cells import SAME_LINE
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,57 @@ anything is read, so that no part of a document can mean more than `verify` look
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
+from relunorm.atomic import write_bytes
 from relunorm.domain import KINDS, Domain
 from relunorm.errors import InvalidInputError
 
 Check = Callable[[Any, str], None]
+Kind = TypeVar("Kind", bound="Documented")
+
+
+@dataclass(frozen=True, repr=False)
+class Documented:
+    """A certificate as a document, in memory and on disk.
+
+    Attributes:
+        document: everything, JSON-safe.
+    """
+
+    #: What it says it is; keys by which it is one, if a damaged one, so that `verify` says so.
+    schema: ClassVar[str]
+    parts: ClassVar[frozenset[str]] = frozenset()
+    document: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return self.document
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as JSON, atomically."""
+        write_bytes(path, json.dumps(self.document, allow_nan=False).encode())
+
+    @classmethod
+    def load(cls: type[Kind], path: str | Path) -> Kind:
+        """Read a certificate; its claims are checked by `verify`, not here."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            document = json.loads(text, object_pairs_hook=no_duplicates)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
+        keys = document.keys() if isinstance(document, dict) else frozenset()
+        damaged = cls.parts and cls.parts <= keys
+        if not damaged and ("schema" not in keys or document["schema"] != cls.schema):
+            raise InvalidInputError(f"{path}: not a certificate of schema {cls.schema}")
+        return cls(document)
 
 
 def check_document(document: Any) -> None:
@@ -127,11 +170,7 @@ def kind(**kinds: Check) -> Check:
 _NUMBERS = each(number)
 _WHOLES = each(whole)
 _ARRAY = record(dtype=text, shape=_WHOLES, data=text)
-_SLOPES = {
-    "tilt": layers(_ARRAY),
-    "offset": layers(_ARRAY),
-    "multipliers": maybe(_ARRAY),
-}
+_SLOPES = {"tilt": layers(_ARRAY), "offset": layers(_ARRAY), "multipliers": maybe(_ARRAY)}
 _SIDE = {"kind": text, "layer": whole, "unit": whole, "sign": whole}
 _PROOF = kind(
     slopes=record(kind=text, method=text, layer=whole, units=_WHOLES, signs=_WHOLES, **_SLOPES),
@@ -161,24 +200,12 @@ _CERTIFICATE = record(
     evaluation=record(float32=_ERRORS, float64=_ERRORS),
     order=each(whole, 2),
     proofs=each(
-        maybe(
-            record(
-                schema=text,
-                network=text,
-                box_duals=maybe(_ARRAY),
-                proofs=each(_PROOF),
-            )
-        ),
-        2,
+        maybe(record(schema=text, network=text, box_duals=maybe(_ARRAY), proofs=each(_PROOF))), 2
     ),
     relations=each(
         each(
             record(
-                kind=each(text),
-                block=_WHOLES,
-                index=_WHOLES,
-                factor=_NUMBERS,
-                constant=_NUMBERS,
+                kind=each(text), block=_WHOLES, index=_WHOLES, factor=_NUMBERS, constant=_NUMBERS
             )
         ),
         2,

@@ -12,7 +12,7 @@ from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.pieces.polygon import output_bounds
 from relunorm.embedded.proof.cutting import Bounds, bound_part
-from relunorm.embedded.proof.difference import Change
+from relunorm.embedded.proof.distance import Change
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import slackened
 from relunorm.network import Affine, Network

@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from relunorm.embedded.arithmetic.floats import FloatLayer, FloatNetwork
+from relunorm.embedded.arithmetic.float_network import FloatLayer, FloatNetwork
 from relunorm.embedded.arithmetic.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
 from relunorm.embedded.arithmetic.terms import Dense, Kernel, Listed, Term
-from relunorm.embedded.c.file import (
+from relunorm.embedded.c.c_file import (
     CFile,
     Options,
     Tables,

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.embedded.arithmetic.floats import FloatLayer, FloatMap, FloatNetwork
+from relunorm.embedded.arithmetic.float_network import FloatLayer, FloatMap, FloatNetwork
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
 from relunorm.embedded.arithmetic.terms import Kernel, Term, term_from
-from relunorm.embedded.c.file import TARGETS
-from relunorm.embedded.c.layers import AnyNetwork
+from relunorm.embedded.c.c_file import TARGETS
+from relunorm.embedded.c.layer_by_layer import AnyNetwork
 from relunorm.errors import InvalidInputError
 
 

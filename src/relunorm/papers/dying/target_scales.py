@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import LEVEL, Check, Claim, more_often
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 from relunorm.papers.regression_data import Tables, load_tables
-from relunorm.papers.statistics import LEVEL, more_often
 
 claim = claims_of("dying")
 
@@ -71,7 +70,7 @@ def figure1(world: Dying) -> Exhibit:
 
 def _plans(world: Dying) -> tuple[list[Any], list[Any]]:
     """The trainings behind the fits, and those behind the dead units."""
-    from relunorm.dying.sweep import Plan, by_name
+    from relunorm.dying.scale_sweep import Plan, by_name
 
     names = (world.sample.source,)
     seeds = tuple(world.random_state + k for k in range(world.size(5, 8)))
@@ -182,7 +181,7 @@ def figure6(world: Dying) -> Exhibit:
 
     Full: depths 1, 2, 4 and 8, 8 seeds, 64 units, 3,000 updates.
     """
-    from relunorm.papers.dying.deep import DeepPlan
+    from relunorm.papers.dying.deep_training import DeepPlan
 
     quick = DeepPlan(depths=(1, 4), seeds=tuple(range(5)), width=32, updates=1500)
     plan = world.size(quick, DeepPlan(), replace(quick, width=8, updates=60))

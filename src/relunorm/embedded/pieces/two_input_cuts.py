@@ -19,7 +19,7 @@ from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.pieces.polygon import Polygon, clip, rectangle
-from relunorm.embedded.pieces.tree import PieceTree, overflow_of_tree
+from relunorm.embedded.pieces.two_inputs import PieceTree, overflow_of_tree
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 

@@ -14,7 +14,7 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.proof import Proofs
+from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.witness import Witnesses
 
 #: In the order of the counts table.
@@ -94,7 +94,7 @@ class Stability(Shown):
         seconds: wall time spent.
         complete: whether every unit has a verdict.
         random_state: the seed of the witness search.
-        proofs: what proves the bounds, for `replay` (see `relunorm.stability.proof`).
+        proofs: what proves the bounds, for `replay` (see `relunorm.stability.bound_proofs`).
     """
 
     layers: tuple[LayerStability, ...]
@@ -154,11 +154,7 @@ class Stability(Shown):
 
 
 def layer_verdicts(
-    problem: Problem,
-    bounds: Bounds,
-    witnesses: Witnesses,
-    index: int,
-    method: NDArray[np.str_],
+    problem: Problem, bounds: Bounds, witnesses: Witnesses, index: int, method: NDArray[np.str_]
 ) -> LayerStability:
     """The verdicts that bounds and witnesses give for one layer."""
     layer, kink = problem.network.layers[index], problem.kinks[index]

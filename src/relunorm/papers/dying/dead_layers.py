@@ -12,7 +12,7 @@ from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.unit import active_points, along_last, random_units
+from relunorm.papers.dying.one_unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit, from_claims
 
 claim = claims_of("dying")

@@ -116,7 +116,7 @@ class SweepResult:
         rows = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in r]
                 for r in self.rows]  # fmt: skip
         return {
-            "schema": "relunorm.dying.sweep/1",
+            "schema": "relunorm.dying.scale_sweep/1",
             "plan": asdict(self.plan),
             "updates": self.updates,
             "columns": list(self.COLUMNS),

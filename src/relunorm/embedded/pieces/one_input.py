@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,34 @@ from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.file import CFile, Options, Tables, number
+from relunorm.embedded.c.c_file import CFile, Options, Tables, number
 from relunorm.embedded.pieces.polygon import apart
 from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+
+#: What the structure of a program holds of its inputs, besides their type.
+_INPUTS = ("input_exponent", "input_low", "input_high")
 
 
 class Piecewise(IntegerProgram):
     """A program that looks its affine piece up: what programs of one and two inputs share.
 
     Attributes:
+        start: shape (pieces, outputs).
+        output_exponent: an output y stands for y * 2^-this.
         weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
+    start: Integers
+    output_exponent: int
     weight_type: str
     accumulator: str
+
+    @property
+    def outputs(self) -> int:
+        """How many."""
+        return self.start.shape[1]
 
     @property
     def output_type(self) -> str:
@@ -62,9 +75,17 @@ class Piecewise(IntegerProgram):
     def file(self, options: Options) -> CFile:
         """The C file, ready to be written."""
 
-    @abstractmethod
     def structure(self) -> dict[str, Any]:
         """Everything but the tables, JSON-safe."""
+        return {
+            "arithmetic": "pieces",
+            **{key: getattr(self, key).tolist() for key in _INPUTS},
+            "input_type": self.input_type,
+            "outputs": self.outputs,
+            "output_exponent": self.output_exponent,
+            "weight_type": self.weight_type,
+            "accumulator": self.accumulator,
+        }
 
     @abstractmethod
     def bound(self, network: Network) -> Bounds:
@@ -81,9 +102,7 @@ class Pieces(Piecewise):
 
     Attributes:
         first: the first integer of every piece, rising; ``first[0]`` is the lower clamp.
-        start, slope: shape (pieces, outputs).
-        output_exponent: an output y stands for y * 2^-this.
-        weight_type, accumulator: C types of slopes, and of starts and sums.
+        slope: shape (pieces, outputs).
     """
 
     first: Integers
@@ -109,17 +128,10 @@ class Pieces(Piecewise):
         return result[0] if single else result
 
     @property
-    def outputs(self) -> int:
-        """How many."""
-        return self.start.shape[1]
-
-    @property
     def ram(self) -> int:
-        """Bytes of the variables on the stack."""
         return size_of(self.input_type) + size_of(self.accumulator)
 
     def tables(self, name: str) -> Tables:
-        """Every table of the program, in order."""
         return {
             f"{name}_first": (self.input_type, self.first),
             f"{name}_start": (self.accumulator, self.start.ravel()),
@@ -127,22 +139,9 @@ class Pieces(Piecewise):
         }
 
     def file(self, options: Options) -> CFile:
-        """The C file, ready to be written."""
-        return PiecesFile(self, options)
-
-    def structure(self) -> dict[str, Any]:
-        """Everything but the tables, JSON-safe."""
-        return {
-            "arithmetic": "pieces",
-            **inputs_structure(self),
-            "outputs": self.outputs,
-            "output_exponent": self.output_exponent,
-            "weight_type": self.weight_type,
-            "accumulator": self.accumulator,
-        }
+        return PiecesFile(options, self, self.outputs, self.tables(options.name))
 
     def bound(self, network: Network) -> Bounds:
-        """Bounds of |program - network| for every output, over all integers and real inputs."""
         return bound_pieces(network, self)
 
     def borders(self) -> NDArray[np.float64]:
@@ -252,10 +251,7 @@ def bound_pieces(network: Network, program: Pieces) -> Bounds:
         step = np.ldexp(np.abs(program.slope[k]) * 0.5, -program.output_exponent)
         wide = np.nextafter(pair[1] + step, np.inf)
         found.append(Bounds(pair[0], np.maximum(pair[0], wide)))
-    worst = found[0]
-    for other in found[1:]:
-        worst = worst.worst(other)
-    return worst
+    return reduce(Bounds.worst, found)
 
 
 def _apart(
@@ -275,14 +271,6 @@ def _apart(
 
 class PiecesFile(CFile):
     """The program that looks its piece up."""
-
-    def __init__(self, program: Pieces, options: Options):
-        self.program = program
-        super().__init__(options, program, program.outputs, program.tables(options.name))
-
-    def functions(self) -> list[str]:
-        """None: one function does it all."""
-        return []
 
     def driver(self) -> list[str]:
         """Clamp, bisect, one product an output."""
@@ -315,31 +303,22 @@ class PiecesFile(CFile):
         ]
 
 
-def inputs_structure(inputs: IntegerInputs) -> dict[str, Any]:
-    """Scales, clamps and type of the inputs, JSON-safe."""
-    return {
-        "input_exponent": inputs.input_exponent.tolist(),
-        "input_low": inputs.input_low.tolist(),
-        "input_high": inputs.input_high.tolist(),
-        "input_type": inputs.input_type,
-    }
-
-
-def inputs_from(structure: dict[str, Any], network: Network) -> IntegerInputs:
-    """What `inputs_structure` wrote.
+def numbers_from(structure: dict[str, Any], network: Network) -> dict[str, Any]:
+    """What `Piecewise.structure` wrote of inputs and numbers, as arguments of a program.
 
     Raises:
         InvalidInputError: it does not fit the network's inputs.
     """
-    exponent, low, high = (
-        np.array(structure[key], dtype=np.int64)
-        for key in ("input_exponent", "input_low", "input_high")
-    )
+    exponent, low, high = (np.array(structure[key], dtype=np.int64) for key in _INPUTS)
     fits = exponent.shape == low.shape == high.shape == (network.input_size,)
     if not fits or np.abs(exponent).max() > 400:
         raise InvalidInputError("the inputs of the pieces do not fit the network's")
+    if abs(int(structure["output_exponent"])) > 400:
+        raise InvalidInputError("an exponent of the pieces is out of range")
     kind = str(structure["input_type"])
-    return IntegerInputs(exponent, low, high, kind, network.input_shape, network.output_shape)
+    inputs = IntegerInputs(exponent, low, high, kind, network.input_shape, network.output_shape)
+    kinds = {key: str(structure[key]) for key in ("weight_type", "accumulator")}
+    return {**vars(inputs), "output_exponent": int(structure["output_exponent"]), **kinds}
 
 
 def pieces_from(
@@ -357,15 +336,6 @@ def pieces_from(
     outputs = int(structure["outputs"])
     if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
         raise InvalidInputError("the tables of the pieces do not fit each other")
-    if abs(int(structure["output_exponent"])) > 400:
-        raise InvalidInputError("an exponent of the pieces is out of range")
     shape = (len(first), outputs)
-    return Pieces(
-        **vars(inputs_from(structure, network)),
-        first=first,
-        start=start.reshape(shape),
-        slope=slope.reshape(shape),
-        output_exponent=int(structure["output_exponent"]),
-        weight_type=str(structure["weight_type"]),
-        accumulator=str(structure["accumulator"]),
-    )
+    numbers = numbers_from(structure, network)
+    return Pieces(**numbers, first=first, start=start.reshape(shape), slope=slope.reshape(shape))

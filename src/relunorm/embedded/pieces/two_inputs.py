@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.file import CFile, Options, Tables, index_type, is_constant
-from relunorm.embedded.pieces.line import Piecewise, inputs_from, inputs_structure
+from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant
+from relunorm.embedded.pieces.one_input import Piecewise, numbers_from
 from relunorm.embedded.pieces.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
 from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
@@ -41,9 +41,7 @@ class PieceTree(Piecewise):
         wall, threshold: per node n and t.
         follow: per node where to go if the comparison fails and if it holds; numbers from the
             count of nodes on are leaves.
-        start, slope: shapes (leaves, outputs) and (leaves, outputs, 2).
-        output_exponent: an output y stands for y * 2^-this.
-        weight_type, accumulator: C types of walls and slopes, and of sums.
+        slope: shape (leaves, outputs, 2).
     """
 
     wall: Integers
@@ -54,11 +52,6 @@ class PieceTree(Piecewise):
     output_exponent: int
     weight_type: str
     accumulator: str
-
-    @property
-    def outputs(self) -> int:
-        """How many."""
-        return self.start.shape[1]
 
     @property
     def multiplications(self) -> int:
@@ -86,7 +79,6 @@ class PieceTree(Piecewise):
         return result[0] if single else result
 
     def tables(self, name: str) -> Tables:
-        """Every table of the program, in order."""
         result: Tables = {}
         low, high = self.input_low, self.input_high
         if not (is_constant(low) and is_constant(high)):
@@ -103,24 +95,13 @@ class PieceTree(Piecewise):
 
     @property
     def ram(self) -> int:
-        """Bytes of the variables on the stack."""
         return 2 * size_of(self.input_type) + size_of(self.accumulator) + 4
 
     def file(self, options: Options) -> CFile:
-        """The C file, ready to be written."""
-        return TreeFile(self, options)
+        return TreeFile(options, self, self.outputs, self.tables(options.name))
 
     def structure(self) -> dict[str, Any]:
-        """Everything but the tables, JSON-safe."""
-        return {
-            "arithmetic": "tree",
-            **inputs_structure(self),
-            "nodes": len(self.wall),
-            "outputs": self.outputs,
-            "output_exponent": self.output_exponent,
-            "weight_type": self.weight_type,
-            "accumulator": self.accumulator,
-        }
+        return {**super().structure(), "arithmetic": "tree", "nodes": len(self.wall)}
 
     def bound(self, network: Network) -> Bounds:
         """Bounds of |program - network| for every output, over all integers and real inputs.
@@ -219,14 +200,6 @@ def overflow_of_tree(tree: PieceTree) -> str | None:
 class TreeFile(CFile):
     """The program that walks down the tree."""
 
-    def __init__(self, program: PieceTree, options: Options):
-        self.program = program
-        super().__init__(options, program, program.outputs, program.tables(options.name))
-
-    def functions(self) -> list[str]:
-        """None: one function does it all."""
-        return []
-
     def driver(self) -> list[str]:
         """Clamp, walk down, two products an output."""
         (kind, acc), nodes, index = self.kinds, len(self.program.wall), self.index
@@ -290,16 +263,11 @@ def tree_from(
     expected = (leaves * outputs, 2 * leaves * outputs, 2 * nodes, nodes, 2 * nodes)
     if outputs != network.output_size or network.input_size != 2 or sizes != expected:
         raise InvalidInputError("the tables of the pieces do not fit each other")
-    if abs(int(structure["output_exponent"])) > 400:
-        raise InvalidInputError("an exponent of the pieces is out of range")
     return PieceTree(
-        **vars(inputs_from(structure, network)),
+        **numbers_from(structure, network),
         wall=wall.reshape(-1, 2),
         threshold=threshold,
         follow=follow.reshape(-1, 2),
         start=start.reshape(leaves, outputs),
         slope=slope.reshape(leaves, outputs, 2),
-        output_exponent=int(structure["output_exponent"]),
-        weight_type=str(structure["weight_type"]),
-        accumulator=str(structure["accumulator"]),
     )

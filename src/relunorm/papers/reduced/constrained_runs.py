@@ -84,7 +84,7 @@ class Experiment:
 
     def models(self, start: int) -> dict[str, Any]:
         """The runs from one start, not yet trained."""
-        from relunorm.train.estimator import ReLURegressor
+        from relunorm.train.regressor import ReLURegressor
 
         options = {"max_iter": self.steps}
         kinds: dict[str, dict[str, Any]] = {"unconstrained": {"solver": "bfgs"}} | {
@@ -101,7 +101,7 @@ class Experiment:
 
     def own(self, start: int) -> Any:
         """What this package would train."""
-        from relunorm.train.estimator import ReLURegressor
+        from relunorm.train.regressor import ReLURegressor
 
         hidden = self.hidden[0] if len(self.hidden) == 1 else self.hidden
         return ReLURegressor(hidden=hidden, skip=False, random_state=start)

@@ -167,11 +167,7 @@ def gamma(
 
 
 def _volumes(
-    lines: NDArray[np.float64],
-    samples: int,
-    max_cells: int,
-    rng: np.random.Generator,
-    tell: Teller,
+    lines: NDArray[np.float64], samples: int, max_cells: int, rng: np.random.Generator, tell: Teller
 ) -> CellVolumes:
     k = lines.shape[1]
     if k == 1:
@@ -189,11 +185,7 @@ def _volumes(
 
 
 def _sampled(
-    lines: NDArray[np.float64],
-    draws: int,
-    max_cells: int,
-    rng: np.random.Generator,
-    tell: Teller,
+    lines: NDArray[np.float64], draws: int, max_cells: int, rng: np.random.Generator, tell: Teller
 ) -> CellVolumes:
     """Cells met by random weights, the rarest of them measured by fresh ones."""
     n, k = lines.shape
