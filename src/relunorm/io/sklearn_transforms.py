@@ -20,6 +20,9 @@ from relunorm.network.layer import Affine
 
 Array = NDArray[np.float64]
 
+#: Quantiles this close together, of the largest one, are one.
+CLOSE = 1e-11
+
 #: Transformers that choose columns, by `get_support`.
 _SELECTIONS = ("SelectKBest", "SelectPercentile", "SelectFromModel", "SelectFpr", "SelectFdr")
 _SELECTIONS += ("SelectFwe", "VarianceThreshold", "RFE", "RFECV", "SequentialFeatureSelector")
@@ -172,39 +175,55 @@ def _binarizer(low: Lowering, x: Tensor, step: Any) -> Tensor:
 def _quantiles(low: Lowering, x: Tensor, step: Any) -> Tensor:
     """The share of the data below a value: linear between quantiles, with a jump at repeated ones.
 
-    At a jump inside it is the middle, at the first quantile 0, at the last one 1.
+    Of a step with the value v at 0 there are two parts, 1 - v of it still 0 there and v already 1.
     """
     if step.output_distribution != "uniform":
         raise CannotLower("to a normal distribution; output_distribution='uniform' is read")
     references = np.asarray(step.references_, dtype=np.float64)
-    columns, places, changes, jumps = [], [], [], []
-    for column, quantiles in enumerate(np.asarray(step.quantiles_, dtype=np.float64).T):
-        at, first, count = np.unique(quantiles, return_index=True, return_counts=True)
-        before, after = references[first], references[first + count - 1]
-        slopes = np.concatenate([[0.0], (before[1:] - after[:-1]) / np.diff(at), [0.0]])
-        columns += [column] * len(at)
-        places += at.tolist()
-        changes += np.diff(slopes).tolist()
-        middle = np.full(len(at), 0.5)
-        middle[-1], middle[0] = 1.0, 0.0  # the first wins where there is but one
-        jumps += zip(after - before, middle, strict=True)
-    index, size = np.array(columns), x.size
-    over = low.shift(low.rearrange(x, index[None]), -np.array(places))
-
-    def summed(activation: Activation, weights: NDArray[np.float64]) -> Tensor:
-        """Units where something changes, added up column by column."""
+    quantiles = np.asarray(step.quantiles_, dtype=np.float64).T
+    knots = [
+        (k, *knot) for k, column in enumerate(quantiles) for knot in _knots(column, references)
+    ]
+    columns, places, changes, below, above = (np.array(each) for each in zip(*knots, strict=True))
+    over = low.shift(low.rearrange(x, columns[None]), -places)
+    halves = np.where(below == above, 2 * below, 0.0)
+    kinds = [(RELU, changes), (Activation("step", at_zero=0.5), halves)]
+    kinds += [(Activation("step", at_zero=at), np.where(halves == 0, part, 0.0))
+              for at, part in ((0.0, above), (1.0, below))]  # fmt: skip
+    parts = []
+    for activation, weights in kinds:
         used = np.flatnonzero(weights)
-        units = low.activate(low.rearrange(over, used[None]), activation, "QuantileTransformer")
-        entries = (weights[used], (index[used], np.arange(len(used))))
-        table = as_matrix(csr_array(entries, shape=(size, len(used))))
-        return low.map(units, table, None, (1, size))
-
-    sizes, values = np.array(jumps).T
-    parts = [summed(RELU, np.array(changes))] if np.any(changes) else []
-    for at_zero in np.unique(values[sizes != 0]):
-        activation = Activation("step", at_zero=float(at_zero))
-        parts.append(summed(activation, np.where(values == at_zero, sizes, 0.0)))
+        if len(used):
+            units = low.activate(low.rearrange(over, used[None]), activation, "QuantileTransformer")
+            entries = (weights[used], (columns[used], np.arange(len(used))))
+            table = as_matrix(csr_array(entries, shape=(x.size, len(used))))
+            parts.append(low.map(units, table, None, (1, x.size)))
     return reduce(low.add, parts)
+
+
+def _knots(column: Array, references: Array) -> list[tuple[float, float, float, float]]:
+    """Where the share of one column bends or jumps: the place, by how much its slope changes, and
+    by how much it jumps up to the value at the place, and from it on.
+
+    Quantiles that differ in their last digits only were the same value before scikit-learn
+    interpolated between them.
+    """
+    group = np.cumsum(np.diff(column, prepend=column[:1]) > CLOSE * np.abs(column).max())
+    found = []
+    for number in range(int(group[-1]) + 1):
+        members = np.flatnonzero(group == number)
+        values, counts = np.unique(column[members], return_counts=True)
+        at = float(values[counts.argmax()])
+        same = np.flatnonzero(column == at)
+        value = (references[same[0]] + references[same[-1]]) / 2
+        if at == column[-1]:
+            value = references[-1]
+        if at == column[0]:
+            value = references[0]
+        found.append((at, references[members[0]], value, references[members[-1]]))
+    at, before, value, after = (np.array(each) for each in zip(*found, strict=True))
+    slopes = np.concatenate([[0.0], (before[1:] - after[:-1]) / np.diff(at), [0.0]])
+    return list(zip(at, np.diff(slopes), value - before, after - value, strict=True))
 
 
 def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
