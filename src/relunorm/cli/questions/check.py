@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
+from relunorm.cli.output import (
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    check_folder,
+    emit,
+    examples,
+    showing,
+    threads,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,6 +65,7 @@ def check(
     from relunorm.questions.check import CheckProof
     from relunorm.questions.check import check as run
 
+    check_folder(proof, result)
     network = load(model)
     if replay is not None:
         found = CheckProof.load(replay).verify(network, prop)

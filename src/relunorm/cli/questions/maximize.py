@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing, write_proof
+from relunorm.cli.output import (
+    DOMAIN,
+    Json,
+    ModelFile,
+    Quiet,
+    check_folder,
+    emit,
+    examples,
+    showing,
+    write_proof,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,16 +54,17 @@ def maximize(
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
+    check_folder(proof)
     network = load(model)
     where = parse_domain(domain, network)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
         result = compute(network, where, weights, time_limit, progress=show, rational=rational)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    write_proof(result.certificate, proof)
-    document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
+    written = write_proof(result.certificate, proof)
+    document = {"model": model, "of": what, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result, what))
-    raise typer.Exit(0 if result.exact else 3)
+    raise typer.Exit(0 if result.exact and proof == written else 3)
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Jobs, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import (
+    DOMAINS,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    check_writable,
+    emit,
+    examples,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,10 +88,7 @@ def regions(
     from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
-    if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):
-        raise UnsupportedFormatError(
-            f"{out}: regions are written as .npz, {', '.join((*PICTURES, *MESHES))}"
-        )
+    check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:
