@@ -5,7 +5,6 @@ A message says what was found, where, what was expected and what to do next.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -45,6 +44,10 @@ class UnsupportedFormatError(RelunormError, ValueError):
     """A file or object of a kind relunorm does not read or write."""
 
 
+class SeveralTensorsError(UnsupportedFormatError):
+    """A module that does not take one tensor and give one."""
+
+
 class MissingDependencyError(RelunormError, ImportError):
     """An optional package that this call needs is not installed."""
 
@@ -67,31 +70,6 @@ def optional_packages() -> Iterator[None]:
         raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
-#: What to do about an operation that is not read, by words in its name.
-_INSTEAD = (
-    (
-        r"quanti[sz]|fake_?quant|qlinear|qgemm",
-        "This model rounds its values as it computes (it is quantized, or made ready for that); "
-        "pass the one in floating point that it was made from.",
-    ),
-    (
-        r"gelu|silu|swish|mish|[sc]?elu\b|soft(plus|sign|max|min)|sigmoid|tanh|\berf",
-        "Curved activations are read at the end of a model only, as its head; inside it ReLU, "
-        "LeakyReLU, Hardtanh or Hardsigmoid are piecewise linear.",
-    ),
-    (
-        r"(layer|group|instance|rms).?norm",
-        "Layer norm and its kin divide by what they measure on each input; batch norm in eval mode "
-        "is folded into the layer before it.",
-    ),
-    (
-        r"encoder|vectorizer",
-        "Encode the table first, and load what follows: a pipeline without its first step is "
-        "pipeline[1:].",
-    ),
-)
-
-
 class UnsupportedOperationError(RelunormError, ValueError):
     """A model holds operations that are not piecewise affine or not known here.
 
@@ -99,18 +77,13 @@ class UnsupportedOperationError(RelunormError, ValueError):
         operations: every offender as ``(place, operation)``, in graph order.
     """
 
-    def __init__(self, source: str, operations: Sequence[tuple[str, str]], instead: str = ""):
+    def __init__(self, source: str, operations: Sequence[tuple[str, str]], advice: str):
         self.operations = tuple(operations)
-        count = len(self.operations)
         listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
-        names = "\n".join(operation for _, operation in operations)
-        advice = [text for words, text in _INSTEAD if re.search(words, names, re.IGNORECASE)]
-        if instead or not advice:
-            advice.append(instead or "Load the part of the model before it, or write it otherwise.")
+        count = len(self.operations)
         super().__init__(
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
-            f"{listing}\nNetworks are read exactly or not at all. {' '.join(advice)} "
-            "What is read stands in docs/formats.md."
+            f"{listing}\n{advice}"
         )
 
 

@@ -19,7 +19,7 @@ from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
 from relunorm.search.tape import VERSION
-from relunorm.stability.proof import SCHEMA as BOUNDS
+from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
 
 LINE = rn.Box([-1.0], [1.0])
 build = rn.Network.from_weights

@@ -20,7 +20,7 @@ from relunorm.report.case import make_case
 from relunorm.report.runner import SECTIONS, Here, run_sections
 from relunorm.report.sections import lipschitz, program, regions
 from relunorm.stability import stability
-from relunorm.stability.result import Stability
+from relunorm.stability.verdicts import Stability
 
 
 def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:

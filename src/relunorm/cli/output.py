@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +40,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 #: Threads or processes of a command that can use several.
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
+]
+Backend = Annotated[
+    str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
 ]
 
 #: For models whose file does not fix the input shape.
@@ -155,17 +160,6 @@ def write_proof(proof: Any, path: str | None) -> str | None:
         return None
     proof.save(path)
     return path
-
-
-def threads(jobs: int | None) -> int:
-    """The number behind `--jobs`: one by default, all cores for -1."""
-    if jobs is None:
-        return 1
-    if jobs == -1:
-        return os.cpu_count() or 1
-    if jobs < 1:
-        raise typer.BadParameter(f"--jobs {jobs}: expected at least 1, or -1 for all cores")
-    return jobs
 
 
 def printable(text: str) -> str:

@@ -25,7 +25,7 @@ from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.certificate.verification import verify
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.head import Head
-from relunorm.stability.result import Stability
+from relunorm.stability.verdicts import Stability
 
 
 def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | None:

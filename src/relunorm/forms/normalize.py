@@ -107,11 +107,7 @@ class Normalized(Shown):
 
 
 def _size(network: Network) -> dict[str, int]:
-    return {
-        "units": network.units,
-        "channels": network.channels,
-        "parameters": network.parameters,
-    }
+    return {"units": network.units, "channels": network.channels, "parameters": network.parameters}
 
 
 @accepts("network", domains=("domain",))
@@ -251,12 +247,7 @@ def _hurried(job: Job, interrupts: Interrupts) -> Job:
 
 
 def _check_options(
-    form: str,
-    domain: Domain | None,
-    eps: float,
-    split: bool,
-    pure: bool,
-    exact: bool,
+    form: str, domain: Domain | None, eps: float, split: bool, pure: bool, exact: bool
 ) -> None:
     if form not in SHAPES:
         raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(SHAPES)}")

@@ -29,6 +29,7 @@ from relunorm.questions.neighbourhood import (
 from relunorm.questions.quick_radius import quick_radius
 from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.search.engine import warm_up
+from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
 
@@ -59,7 +60,9 @@ def certify(
     tolerance: float = 0.01,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
 ) -> Robustness:
     """Whether a network answers the same for every valid input within a radius of given ones.
 
@@ -91,7 +94,8 @@ def certify(
         tolerance: relative width of the interval at which the bisection stops.
         random_state: seed of the attacks.
         progress: called with a `Progress` for each row.
-        workers: threads that search side by side.
+        workers, backend, scheduler: threads, or processes here or on a cluster, that search side by
+            side, as for `maximize`.
 
     A row with NaN, outside the valid range or with a label the model does not have is ``invalid``;
     the others are answered. Ctrl-C ends the work: the rows decided by then are returned, the others
@@ -108,14 +112,13 @@ def certify(
         if scale is not None:
             raise InvalidInputError("a radius for each input has its scale; pass one of the two")
         radius, scale = 1.0, radius
-    job = _Job(
-        model, x, radius, norm, label, delta, valid, tolerance, random_state, workers, scale
-    )  # fmt: skip
+    place = Placement(workers, backend, scheduler)
+    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, place, scale)
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
     found: dict[int, RowRobustness] = dict(job.invalid)
-    with job.interrupts, suppress(KeyboardInterrupt):
+    with job.interrupts, place.entered(), suppress(KeyboardInterrupt):
         _answer(job, found, clock, tell)
     stopped = INTERRUPTED if job.interrupts.seen or len(found) < len(job.x) else ""
     if stopped and not any(row.decided for row in found.values()):
@@ -174,11 +177,12 @@ class _Job:
         valid: Domain | None,
         tolerance: float,
         random_state: int,
-        workers: int,
+        place: Placement,
         scale: ArrayLike | None,
     ):
         self.network, self.delta, self.tolerance = network, delta, tolerance
-        self.random_state, self.workers = random_state, workers
+        self.random_state, self.place = random_state, place
+        self.stopped = ""  # why the last search did
         self.interrupts = Interrupts()
         self.x = _rows(network, x)
         self.norm = _norm(norm)
@@ -339,10 +343,9 @@ class _Job:
         ends, label = (low, math.inf), self._label(row)
         return RowRobustness(row, "unknown", label, True, ends, reason=reason, **effort)
 
-    def _why(self, clock: Clock) -> str:
-        if self.interrupts.seen:
-            return INTERRUPTED
-        return TIME_LIMIT if clock.expired() else ROUNDING
+    def _why(self) -> str:
+        """Why the last search found nothing."""
+        return INTERRUPTED if self.interrupts.seen else self.stopped or ROUNDING
 
     def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
@@ -352,7 +355,7 @@ class _Job:
         if verdict == "attacked" and point is not None:
             return self._attacked(row, point, **effort)
         if verdict == "unknown":
-            return self.undecided(row, self._why(clock), **effort)
+            return self.undecided(row, self._why(), **effort)
         ends = self.radius, math.inf
         return RowRobustness(row, "robust", self._label(row), True, ends, **effort)
 
@@ -362,8 +365,9 @@ class _Job:
         place = neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale)
         found = decide_any(
             self.network, place.outer, self.groups[row], clock, self.random_state, None,
-            self.workers, attacks,
+            self.place, attacks,
         )  # fmt: skip
+        self.stopped = found.stopped
         if found.verdict == "proved":
             return "robust", None, found.nodes
         if found.verdict == "counterexample":
@@ -393,7 +397,7 @@ class _Job:
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
-                undecided, why = guess, self._why(part)
+                undecided, why = guess, self._why()
             top = min(high, undecided)
             if top - low <= self.tolerance * top or low == high:
                 break

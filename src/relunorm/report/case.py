@@ -19,7 +19,7 @@ from relunorm.network.columns import arranged, input_names
 from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
-    from relunorm.stability.result import Stability
+    from relunorm.stability.verdicts import Stability
 
 Array = NDArray[np.float64]
 

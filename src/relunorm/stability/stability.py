@@ -19,9 +19,9 @@ from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.proof import Proof, Proofs, SlopeProof
-from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.result import LayerStability, Stability, layer_verdicts
+from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
+from relunorm.stability.bound_replay import apply, rule_bounds
+from relunorm.stability.verdicts import LayerStability, Stability, layer_verdicts
 from relunorm.stability.witness import Witnesses
 
 #: Nodes of the first search of a side, and of the last one on a ball, whose parts get ever smaller.

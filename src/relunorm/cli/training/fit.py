@@ -193,7 +193,7 @@ def _penalty(text: str) -> float | str:
 
 def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
     from relunorm.train.classifier import ReLUClassifier
-    from relunorm.train.estimator import ReLURegressor
+    from relunorm.train.regressor import ReLURegressor
 
     kind = ReLUClassifier if classify else ReLURegressor
     with warnings.catch_warnings():

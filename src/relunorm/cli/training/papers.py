@@ -76,7 +76,7 @@ def papers(
     Ctrl-C keeps what is finished. Exits with 1 if an exhibit failed to run.
     """
     from relunorm.papers import paper_key
-    from relunorm.papers.page import counts, write_page
+    from relunorm.papers.results_page import counts, write_page
     from relunorm.papers.run import Task
 
     paper = paper_key(paper)

@@ -21,7 +21,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
 
 if TYPE_CHECKING:
-    from relunorm.stability.result import Stability
+    from relunorm.stability.verdicts import Stability
 
 Mask = NDArray[np.bool_]
 

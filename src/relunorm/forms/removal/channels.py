@@ -233,11 +233,7 @@ class _State:
         return bool(copies) or not any(reader.bent for reader in readers)
 
     def _rewrite(
-        self,
-        number: int,
-        made: dict[int, Step | None],
-        readers: Sequence[_Reader],
-        found: _Found,
+        self, number: int, made: dict[int, Step | None], readers: Sequence[_Reader], found: _Found
     ) -> None:
         """Put the new steps in, drop those that are None, and let the readers read anew."""
         steps: list[Step | None] = list(self.structure.steps)
@@ -303,8 +299,7 @@ def _reduced(
     layers = [Layer(Affine({k: w}, b), act) for k, (w, b, act) in enumerate(parts)]
     output = Affine({len(parts): mx.identity(size)}, np.zeros(size))
     network = Network(layers, output, input_shape=parts[0][0].shape[1])
-    endless = [np.full(layer.width, np.inf) for layer in layers]
-    ranges = [Range(-e, e) for e in endless]
+    ranges = [Range.endless(layer.width) for layer in layers]
     how = replace(rules, architecture=architecture, prefer="units")
     straight = by_sign(network, nothing_known(network))
     reduced: Reduced = remove(network, straight, ranges, None, how)

@@ -17,6 +17,7 @@ from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.regions.geometry import sparse_walls
 from relunorm.regions.search.window import Window
 
 Array = NDArray[np.float64]
@@ -252,25 +253,13 @@ class Geometry:
         rows, rhs, _ = self.rows(bits)
         w = self.window
         if w.homogeneous:
-            return self._ball_in_space(rows, rhs)
+            return sparse_walls.largest_ball(*self.to_inputs(rows, rhs))
         free = w.embedding.any(axis=1)
         half = w.embedding[free].max(axis=1)
         unit = half.max()
         reach = lengths(rows * (unit / half))
         radius, t = largest_ball(rows, rhs, reach, *self.limits, workspace(w.dimension + 1))
         return float(radius * unit), self.window.points(t[None])[0]
-
-    def _ball_in_space(self, rows: Array, rhs: Array) -> tuple[float, Array]:
-        from scipy.optimize import linprog
-
-        A, b = self.to_inputs(rows, rhs)
-        d = A.shape[1]
-        cost = np.append(np.zeros(d), -1.0)
-        bounds = [(None, None)] * d + [(0, None)]
-        found = linprog(cost, A_ub=np.column_stack([A, lengths(A)]), b_ub=b, bounds=bounds)
-        if found.status == 3:
-            return np.inf, np.full(d, np.nan)
-        return float(found.x[-1]), np.asarray(found.x[:-1])
 
     def corners(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """The vertices of a cell, in inputs."""

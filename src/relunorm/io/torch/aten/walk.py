@@ -20,12 +20,12 @@ from relunorm.errors import (
     ModelFileError,
     RelunormError,
     UnsupportedFormatError,
-    UnsupportedOperationError,
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.torch.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.torch.aten.constants import compute
 from relunorm.io.torch.aten.head import apply_head, follows_head, opens_head
@@ -160,7 +160,7 @@ class _Walk:
                 # Sizes and arguments come from the graph: a complaint about them is about it.
                 raise InvalidNetworkError(f"{place}: {error}") from error
         if self.unsupported:
-            raise UnsupportedOperationError(self.program.origin, self.unsupported)
+            raise refused(self.program.origin, self.unsupported)
         output = self.values.get(self.program.output)
         if not isinstance(output, Tensor | Headed):
             raise InvalidNetworkError(
