@@ -15,7 +15,7 @@ import relunorm as rn
 from relunorm.cli import app
 from relunorm.cli.output import either
 from relunorm.clock import overhearing
-from relunorm.embedded.c.file import TARGETS
+from relunorm.embedded.c.c_file import TARGETS
 from relunorm.errors import InvalidInputError
 from relunorm.forms.shapes import SHAPES
 
