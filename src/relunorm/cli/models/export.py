@@ -32,7 +32,7 @@ def export(
         float | None,
         typer.Option(help="How far outputs may move, rounding the inputs included."),
     ] = None,
-    target: Annotated[str, typer.Option(help="c99, avr or arm.")] = "c99",
+    target: Annotated[str, typer.Option(help="TARGETS.")] = "c99",
     style: Annotated[
         str, typer.Option(help="layers, or pieces for a network with one or two inputs.")
     ] = "layers",

@@ -20,6 +20,7 @@ from relunorm.cli.output import (
     showing,
 )
 from relunorm.clock import INTERRUPTED
+from relunorm.display.words import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ def normalize(
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            help="minimal, signed, unit, bounded, l1, pow2, atoms or canonical (see the docs)."
-        ),
+        typer.Option(help="FORMS (see the docs)."),
     ] = "minimal",
     domain: Annotated[str | None, DOMAIN] = None,
     eps: Annotated[float, typer.Option(help="How far the outputs may move in all.")] = 0.0,
@@ -177,9 +176,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["kept"]:
         console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:
-        open_, when = len(document["undecided"]), "in the time given"
+        when = "in the time given"
         when = "when it was interrupted" if document["stopped"] == INTERRUPTED else when
-        console.print(f"{open_} unit{'' if open_ == 1 else 's'} undecided {when}; kept")
+        console.print(f"{counted(len(document['undecided']), 'unit')} undecided {when}; kept")
     if document["unfolded"]:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing, write_proof
+from relunorm.cli.output import (
+    DOMAIN,
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    emit,
+    examples,
+    showing,
+    write_proof,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,6 +44,9 @@ def maximize(
     rational: Annotated[
         bool, typer.Option("--rational", help="Without any rounding: small networks only.")
     ] = False,
+    jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -48,7 +63,10 @@ def maximize(
     where = parse_domain(domain, network)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
-        result = compute(network, where, weights, time_limit, progress=show, rational=rational)
+        result = compute(
+            network, where, weights, time_limit, progress=show,
+            workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
+        )  # fmt: skip
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
     write_proof(result.certificate, proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
@@ -82,7 +100,8 @@ def _render(console: Console, result: Maximum, what: str) -> None:
             console.print(f"without rounding: {result.value}", markup=False)
     else:
         ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
-        console.print(f"maximum of {what} in {ends}", markup=False)
+        why = f" ({result.stopped})" if result.stopped else ""
+        console.print(f"maximum of {what} in {ends}{why}", markup=False)
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Jobs, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import (
+    DOMAINS,
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    emit,
+    examples,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,12 +61,8 @@ def regions(
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     jobs: Jobs = None,
-    backend: Annotated[
-        str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
-    ] = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     color: Annotated[
         str, typer.Option(help="Of a picture: value, gradient, layer or pattern.")
     ] = "value",

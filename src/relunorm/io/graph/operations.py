@@ -109,18 +109,13 @@ def clip(low: Lowering, x: Tensor, lowest: Any, highest: Any, name: str) -> Tens
     return x if highest is None else minimum(low, x, np.asarray(highest), name)
 
 
-def threshold(
-    low: Lowering, x: Tensor, level: float, value: float, name: str, at_level: float = 0.0
-) -> Tensor:
-    """x above a level, a value below it: value + relu(x - level) + (level - value) step(x - level).
-
-    At the level itself it is the value, or with ``at_level=1`` the level.
-    """
+def threshold(low: Lowering, x: Tensor, level: float, value: float, name: str) -> Tensor:
+    """x above a level, else a value: value + relu(x - level) + (level - value) step(x - level)."""
     if level == value:
         return low.clip(x, level, None, name)
     over = low.shift(x, np.array(-level))
     above = low.shift(low.activate(over, RELU, name), np.array(value))
-    jump = low.activate(over, Activation("step", at_zero=at_level), name, piece=True)
+    jump = low.activate(over, Activation("step", at_zero=0.0), name, piece=True)
     return low.add(above, low.scale(jump, np.array(level - value)))
 
 

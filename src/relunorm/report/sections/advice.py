@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
+from relunorm.display.words import counted
 from relunorm.report.case import Case
 from relunorm.report.registry import NEEDS_TIME, NO_TIME
 
@@ -135,7 +136,8 @@ def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     if after["parameters"] >= before["parameters"]:
         return []
     text = (
-        f"Use the reduced network: {before['units']:,} units become {after['units']:,} and "
+        f"Use the reduced network: {counted(before['units'], 'unit')} become"
+        f"{'s' if before['units'] == 1 else ''} {after['units']:,} and "
         f"{before['parameters']:,} parameters {after['parameters']:,}"
     )
     difference = body["difference"]
