@@ -31,8 +31,8 @@ def text() -> str:
         + _listed(name for name in torch_head.OPENERS if name[0] != "_"),
         "**ONNX**: " + _listed(onnx_operations),
         "At the end also: " + _listed(onnx_head.OPENERS),
-        "**Keras** (Activation with relu, leaky_relu, relu6, hard_sigmoid or linear inside a model; "
-        "the curved ones at the end): " + _listed(LAYERS),
+        "**Keras** (Activation with relu, leaky_relu, relu6, hard_sigmoid or linear inside a "
+        "model; the curved ones at the end): " + _listed(LAYERS),
     )
     page = PAGE.read_text(encoding="utf-8")
     before, _, listed = page.partition(HEADING)
