@@ -5,7 +5,7 @@ All are groups (`relunorm.compiled.groups`), which kernels hand on by address.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,29 +154,25 @@ def new_memory(form: Form, units: int) -> Memory:
     known = form.known + n + 1
     width, rows, m = d + n + 1, n + known + goals + 2, n + 1
 
-    def floats(*sizes: int) -> list[Array]:
+    def floats(*sizes: int) -> list[Any]:
         return [np.zeros(size) for size in sizes]
 
-    def whole(size: int) -> Whole:
+    def whole(size: int) -> Any:
         return np.zeros(size, np.int64)
 
     descent = Descent(*floats(width, m, m, d, m, m, m, m, m))
-    scratch = Scratch(
-        whole(m), whole(m), np.zeros((m, width)), *floats(m, m, m, m), descent, form.jump,
-        form.at_zero,
-    )  # fmt: skip
-    child = Child(
-        *floats(d, d), np.zeros((rows, width)), *floats(rows, rows, rows, m, m), whole(rows),
-        np.zeros(width),
-    )  # fmt: skip
+    states, folded = [whole(m), whole(m)], [np.zeros((m, width)), *floats(m, m, m, m)]
+    scratch = Scratch(*[*states, *folded, descent, form.jump, form.at_zero])
+    corners, matrix = floats(d, d), np.zeros((rows, width))
+    ends = [*floats(rows, rows, rows, m, m), whole(rows), np.zeros(width)]
+    child = Child(*[*corners, matrix, *ends])
     work = Work(
         *floats(width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows)
     )
     few = max(min(n, MOST_VARIABLES - d), 0)
     many, total = min(d, MOST_INPUTS) + few + 1, 2 * few + known + goals
-    programme = Programme(
-        *floats(total * many, total, many, many, many, total, total + few, many * many, many, many),
-        np.zeros(many), whole(many), whole(d), np.zeros(1, np.uint8),
-    )  # fmt: skip
+    sizes = total * many, total, many, many, many, total, total + few, many * many, many, many, many
+    stop = np.zeros(1, np.uint8)
+    programme = Programme(*[*floats(*sizes), whole(many), whole(d), stop])
     words = [whole(NODE_WORDS) for _ in range(3)]
     return Memory(scratch, child, work, programme, whole(m), *words)

@@ -116,8 +116,7 @@ def _item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return _field(context, builder, signature.args[0], words, at % len(signature.args[0]))
 
 
-@intrinsic
-def placed(context: Any, cls: Any, words: Any, memory: Any, at: Any, shapes: Any) -> Any:
+def _placed(context: Any, cls: Any, words: Any, memory: Any, at: Any, shapes: Any) -> Any:
     """`views` for compiled code, from ``memory[at]`` on; ``words`` has room for a group.
 
     The group is what lies in ``words`` until they are used for another one.
@@ -144,3 +143,6 @@ def placed(context: Any, cls: Any, words: Any, memory: Any, at: Any, shapes: Any
         return place
 
     return kind(cls, words, memory, types.int64, shapes), write
+
+
+placed: Any = intrinsic(_placed)  # called without the context

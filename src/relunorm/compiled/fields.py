@@ -13,13 +13,16 @@ import operator
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils
+from numba.core import types as numba_types
 from numba.extending import lower_builtin, models, register_model
+
+types: Any = numba_types  # its classes say little of what they hold
 
 INDEX = ir.IntType(64)
 
 
-class Field(types.Array):  # type: ignore[misc]
+class Field(types.Array):
     """The type of such an array, and of its rows."""
 
     def __init__(self, dtype: Any, ndim: int, readonly: bool):

@@ -89,6 +89,6 @@ def closing(tasks: Sequence[Task], inputs: int, firsts: NDArray[np.int64]) -> It
         node = node_of(task.numbers, m, kept, inputs, goals, groups)
         for q in np.flatnonzero(node.bound > -np.inf):
             first, last = firsts[q : q + 2]
-            head = CLOSED, task.number, q, m, kept, last - first
+            head = np.array([CLOSED, task.number, q, m, kept, last - first])
             rest = node.units, node.alpha[q], node.names, node.beta[q], node.tau[first:last]
             yield np.concatenate([head, *rest])
