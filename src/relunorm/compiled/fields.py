@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 from numba.core import types as numba_types
-from numba.extending import lower_builtin, models, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model
 
 types: Any = numba_types  # its classes say little of what they hold
 
@@ -154,3 +154,14 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     value = context.cast(builder, arguments[2], given, kind.dtype)
     context.pack_value(builder, kind.dtype, value, place)
     return context.get_dummy_value()
+
+
+def _field(context: Any, array: Any) -> Any:
+    """An array from Python as if it were in a group, for kernels that count no references."""
+    if array.layout != "C":
+        raise TypeError("a kernel takes contiguous arrays")
+    kind = Field(array.dtype, array.ndim, not array.mutable)
+    return kind(array), lambda target, builder, signature, values: values[0]
+
+
+field: Any = intrinsic(_field)  # called without the context

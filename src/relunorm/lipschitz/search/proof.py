@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import compiling
+from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
@@ -295,6 +296,7 @@ def _load(nodes, tape, at):  # type: ignore[no-untyped-def]
 @kernel
 def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
     """Read a piece on: READ, ASKED, or why it fails."""
+    tape, at, top = field(tape), field(at), field(top)
     d, units, whole = net.shape[0], net.shape[2], nodes.whole
     while at[0] < len(tape):
         mark = tape[at[0]]
