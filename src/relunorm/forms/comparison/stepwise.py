@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 UNIT = 2.0**-53
 #: How many roundings of the sum it is a weighted sum may differ by and still count as the same.
 ROUNDINGS = 8.0
-_AFFINE = ("conv", "linear", "average_pool", "reshape", "permute")
+_AFFINE = ("conv", "conv_transpose", "upsample", "linear", "average_pool", "reshape", "permute")
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _affine(x: _Value, one: Step, two: Step, shape: Sequence[int], unit: float) 
     noise = 4 * few * size
     center, spread = w @ middle + b, absolute @ radius
     moved = np.abs(change @ middle + (c - b)) + abs(change) @ radius
-    if one.kind in ("conv", "linear"):
+    if one.kind in ("conv", "conv_transpose", "linear"):
         rounded = absolute @ x.rounded + ROUNDINGS * unit * (
             absolute @ np.maximum(np.abs(x.low), np.abs(x.high)) + np.abs(b)
         )
