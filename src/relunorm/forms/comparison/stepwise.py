@@ -70,11 +70,12 @@ def same_steps(first: Network, second: Network) -> bool:
 def _shape(step: Step) -> tuple[object, ...]:
     """A step without its numbers."""
     weight, geometry = None if step.weight is None else step.weight.shape, step.geometry
+    counted = step.count_padding and geometry is not None and any(map(any, geometry.pads))
     if geometry is not None:  # where there is one window, it makes no steps
         strides = zip(step.shape[1:], geometry.stride, strict=True)
         geometry = replace(geometry, stride=tuple(1 if n == 1 else s for n, s in strides))
     return (
-        step.kind, step.inputs, step.shape, weight, geometry, step.groups, step.count_padding,
+        step.kind, step.inputs, step.shape, weight, geometry, step.groups, counted,
         step.activation, step.ends, step.axes,
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ seconds, and why it ended before its end.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
@@ -129,13 +128,6 @@ class Work(Protocol):
     def hidden(self) -> int:
         """How often a side thinner than the tolerance was left out."""
         ...
-
-
-def worker_count(workers: int | None) -> int:
-    """How many threads: 1 by default, all cores for -1."""
-    if workers is None:
-        return 1
-    return (os.cpu_count() or 1) if workers == -1 else whole_number("workers", workers, 1)
 
 
 class _Task:
