@@ -80,7 +80,7 @@ def either(names: Iterable[str]) -> str:
 #: Words of a help that stand for the names in a registry; what holds it is not light to import.
 REGISTRIES = {
     "FORMS": "relunorm.forms.shapes:SHAPES",
-    "TARGETS": "relunorm.embedded.c.file:TARGETS",
+    "TARGETS": "relunorm.embedded.c.c_file:TARGETS",
 }
 
 
