@@ -23,7 +23,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetwor
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.certificate.verification import verify
 from relunorm.forms.comparison.counterexample import uphill
-from relunorm.forms.comparison.stepwise import stepwise_difference
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
 from relunorm.io.graph.structured import lower
@@ -584,6 +584,21 @@ def test_a_convolutional_model_and_its_export_are_followed(name: str, tmp_path: 
         assert max(abs(a - b) for a, b in zip(*values, strict=True)) <= found.upper
     assert found.certificate is not None
     assert verify(found.certificate, first, second).holds
+
+
+def test_poolings_that_are_spelled_otherwise_are_the_same_step() -> None:
+    """Where nothing is padded it is not counted, and one window makes no steps."""
+    network = rn.load(_settled("norm behind it"), example=(1, 6, 6))
+    assert network.structure is not None
+    steps = list(network.structure.steps)
+    at = next(k for k, step in enumerate(steps) if step.kind == "average_pool")
+    geometry = dataclasses.replace(steps[at].geometry, stride=(2, 5))  # type: ignore[type-var]
+    steps[at] = dataclasses.replace(steps[at], geometry=geometry, count_padding=True)
+    other = lower(Structure(tuple(steps)), network)
+    assert same_steps(network, other)
+    padded = dataclasses.replace(geometry, pads=((1, 0), (0, 0)))
+    steps[at] = dataclasses.replace(steps[at], geometry=padded)
+    assert not same_steps(network, lower(Structure(tuple(steps)), network))
 
 
 @pytest.mark.parametrize("name", ["norm behind it", "residual"])

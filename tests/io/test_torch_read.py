@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,21 +368,6 @@ def test_all_unsupported_operations_are_listed_with_their_paths():
     assert "Batch normalization" in text
     assert "read where a model ends in them" in text
     assert "docs/formats.md" in text
-
-
-def test_the_page_on_formats_lists_what_is_read() -> None:
-    from relunorm.io.keras.layers import LAYERS
-    from relunorm.io.onnx import head as onnx_head
-    from relunorm.io.onnx.read import OPERATIONS as onnx_operations
-    from relunorm.io.torch.aten import head as torch_head
-    from relunorm.io.torch.aten.site import OPERATIONS as torch_operations
-
-    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    listed = set(re.split(r"\W+", page.split("## Operations that are read")[1]))
-    own = [name for name in torch_operations if name[0] != "_" and "." not in name]
-    heads = [*onnx_head.OPENERS, *(name for name in torch_head.OPENERS if name[0] != "_")]
-    for name in (*own, *onnx_operations, *LAYERS, *heads):
-        assert name in listed, f"docs/formats.md does not list {name}"
 
 
 @pytest.mark.parametrize(

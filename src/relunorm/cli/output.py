@@ -133,11 +133,12 @@ def check_writable(path: str | Path | None, what: str = "plots", *endings: str) 
     check_folder(path)
 
 
-def check_folder(path: str | Path) -> None:
+def check_folder(*paths: str | Path | None) -> None:
     """Refuse to write into a folder that is not there."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir():
-        raise InvalidInputError(f"{path}: the folder {folder} does not exist")
+    for path in paths:
+        if path is not None and not Path(path).resolve().parent.is_dir():
+            folder = Path(path).resolve().parent
+            raise InvalidInputError(f"{path}: the folder {folder} does not exist")
 
 
 def check_model_out(path: str | None) -> None:
@@ -150,15 +151,15 @@ def check_model_out(path: str | None) -> None:
     check_folder(path)
 
 
-def write_proof(proof: Any, path: str | None) -> None:
-    """Write what `--proof` asks for."""
-    if path is None:
-        return
-    if proof is None:
-        raise InvalidInputError(
-            "there is no proof yet: the search did not finish; give it more --time-limit"
-        )
+def write_proof(proof: Any, path: str | None) -> str | None:
+    """Write what `--proof` asks for; where it is, None where there is nothing to write."""
+    if path is not None and proof is None:
+        text = "there is no proof yet: the search did not finish; give it more --time-limit"
+        typer.echo(f"relunorm: {text}", err=True)
+    if path is None or proof is None:
+        return None
     proof.save(path)
+    return path
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,6 @@ whose task does not come back, for whatever reason, are still open here: the int
 
 from __future__ import annotations
 
-import heapq
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -56,9 +55,9 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
                     job = pool.submit(explored, search, task, space, stop, *reserved)
                     search.running[job], taken[job] = [task], place
                 for job in wait(taken, return_when=FIRST_COMPLETED).done:
+                    search.keep(job.result())
                     del search.running[job]
                     free.append(taken.pop(job))
-                    search.keep(job.result())
                 if not search.settled(clock):
                     search.attack_more(clock)
                 search.report(tell)
@@ -80,18 +79,21 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
     from relunorm.sweep.ambient import ambient_jobs
     from relunorm.sweep.tasks import WorkerDiedError, spread
 
+    def go_on() -> bool:
+        return not (search.reached or search.died or clock.expired())
+
     jobs, seconds, search.died = ambient_jobs(), FIRST_ROUND, False
     while not (search.settled(clock) or search.died):
-        shares = _dealt(search, clock, jobs, seconds)
-        tasks = spread(Explorer(search, clock), shares, go_on=lambda: not _ended(search, clock))
         try:
+            shares = _dealt(search, clock, jobs, seconds)
+            tasks = spread(Explorer(search, clock), shares, go_on=go_on)
             with closing(tasks) as results:
                 for number, found in results:
                     if isinstance(found, WorkerDiedError):
                         search.died = True
                         continue
-                    del search.running[number]
                     search.keep(found)
+                    del search.running[number]
                     search.report(tell)
                     if search.reached:
                         break
@@ -101,10 +103,6 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
                     search.wait(task)
             search.running = {}
         seconds = min(GROWTH * seconds, LONGEST_ROUND)
-
-
-def _ended(search: Search, clock: Clock) -> bool:
-    return search.reached or search.died or clock.expired()
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,24 +128,21 @@ class Share:
 def _dealt(search: Search, clock: Clock, jobs: int, seconds: float) -> list[Share]:
     """The open nodes, those with the largest bounds first, in turns to one task after the other."""
     count = min(len(search.heap), TASKS * jobs)
-    hands: list[list[Task]] = [[] for _ in range(count)]
-    sent = 0
-    for turn in range(min(len(search.heap), MOST_NODES * count)):
-        if turn >= count and sent > MOST_NUMBERS:
-            break
-        task = heapq.heappop(search.heap)
-        search.waiting -= len(task.numbers)
-        sent += len(task.numbers)
-        hands[turn % count].append(task)
+    nodes = sorted(search.heap)
+    sizes = np.cumsum([len(task.numbers) for task in nodes])
+    sent = min(int(np.searchsorted(sizes, MOST_NUMBERS)), MOST_NODES * count)
+    sent = min(max(sent, count), len(nodes))
+    # never in neither of the two, whenever Ctrl-C comes
+    search.running, search.heap = {k: nodes[k:sent:count] for k in range(count)}, nodes[sent:]
+    search.waiting -= int(sizes[sent - 1])
     if count < jobs:  # too few for all: come back soon with more of them
         seconds = FIRST_ROUND
     each = min(seconds, clock.left()) * min(jobs / count, 1.0)
     most = min((search.most - search.nodes) / count, MOST_LOOKED_AT)
     shares = []
-    for number, nodes in enumerate(hands):
+    for hand in search.running.values():
         seed = int(search.attack.rng.integers(1 << 62))
-        shares.append(Share(nodes, each, search.marks, most, seed, search.proof is not None))
-        search.running[number] = nodes
+        shares.append(Share(hand, each, search.marks, most, seed, search.proof is not None))
         search.marks += NAMES
     return shares
 

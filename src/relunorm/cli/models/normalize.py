@@ -14,6 +14,7 @@ from relunorm.cli.output import (
     Json,
     ModelFile,
     Quiet,
+    check_folder,
     check_model_out,
     emit,
     examples,
@@ -81,6 +82,7 @@ def normalize(
     from relunorm.io.domains import parse_domain
 
     check_model_out(out)
+    check_folder(certificate)
     network = load(model)
     place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
@@ -116,14 +118,18 @@ def normalize(
             sizes = sizes[0], sizes[0]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
     document["bytes"] = sizes
+    missing = ""
     if certificate is not None:
-        if result.certificate is None or load(target).digest != result.network.digest:
-            why = "no finite bound was found" if result.certificate is None else "its format rounds"
-            why = result.stopped or why
-            raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
-        result.certificate.save(certificate)
-        document["certificate"] = certificate
+        if result.certificate is None:
+            missing = result.stopped or "no finite bound was found"
+        elif load(target).digest != result.network.digest:
+            missing = "its format rounds"
+        else:
+            result.certificate.save(certificate)
+            document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
+    if missing:
+        raise InvalidInputError(f"{target} was written, but without a certificate: {missing}")
     raise typer.Exit(3 if result.stopped or result.undecided else 0)
 
 

@@ -222,7 +222,13 @@ def along(low: Lowering, x: Tensor, axis: int, run: Callable[[Array], Array]) ->
         raise InvalidNetworkError(f"does not work along axis {axis} of {x.shape} alone")
     shape = (*x.shape[:axis], len(table), *x.shape[axis + 1 :])
     if ((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all():
-        return low.rearrange(x, np.take(x.index, table.argmax(axis=1), axis=axis))
+        chosen = table.argmax(axis=1)
+        result = low.rearrange(x, np.take(x.index, chosen, axis=axis))
+        times = len(chosen) // x.shape[axis]
+        if axis > 1 and np.array_equal(chosen, np.repeat(np.arange(x.shape[axis]), times)):
+            scales = tuple(times if a == axis else 1 for a in range(2, len(x.shape)))
+            result.step = low.recorder.upsample(x.step, scales)
+        return result
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     check_entries(outer * inner * int(np.count_nonzero(table)))
     matrix = sp.kron(sp.kron(sp.eye_array(outer), sp.csr_array(table)), sp.eye_array(inner), "csr")

@@ -52,7 +52,7 @@ _REASONS = {
     r"\b(sort|topk|kthvalue|median)": "These are piecewise linear, but not supported yet.",
 }
 _UNKNOWN = "Networks are read exactly or not at all, and this is not known to be piecewise linear."
-_MORE = 'What is read: "What is read" in docs/formats.md.'
+_MORE = "The operations that are read are listed in docs/formats.md."
 
 
 def refused(source: str, operations: Sequence[tuple[str, str]]) -> UnsupportedOperationError:
@@ -63,7 +63,7 @@ def refused(source: str, operations: Sequence[tuple[str, str]]) -> UnsupportedOp
       - act: aten.gelu.default in GELU
     Smooth activations have no exact piecewise linear form, and x times a clip of x is quadratic. \
 Relu, leaky relu, PReLU, clips, hard sigmoid and hard tanh are read.
-    What is read: "What is read" in docs/formats.md.
+    The operations that are read are listed in docs/formats.md.
     """
     found = [_reason(described) for _, described in operations]
     return UnsupportedOperationError(source, operations, "\n".join([*dict.fromkeys(found), _MORE]))

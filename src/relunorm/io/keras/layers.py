@@ -228,28 +228,29 @@ def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 @layer("Flatten", "Reshape", "Permute", "RepeatVector")
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D", "Cropping3D")
-@layer("UpSampling1D", "UpSampling3D")
 def _move(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """What only moves, drops or repeats entries or puts zeros; Keras says where each comes from."""
     return operations.moved(low, tensors, lambda places: computed(op.call, places))
 
 
-@layer("UpSampling2D", "Resizing")
+@layer("UpSampling1D", "UpSampling2D", "UpSampling3D", "Resizing")
 def _resample(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """Finer or coarser along each axis, by the weights that Keras itself gives."""
-    x = tensors[0]
+    x = _channels_first(low, op, tensors[0])
     if getattr(op, "crop_to_aspect_ratio", False) or getattr(op, "pad_to_aspect_ratio", False):
         raise CannotLower("keeps the aspect ratio")
-    for axis in (2, 3) if op.data_format == "channels_first" else (1, 2):
+    rank = len(x.shape)
+    for axis in range(2, rank):
+        at = axis if getattr(op, "data_format", "") == "channels_first" else axis - 1
 
-        def run(rows: NDArray[np.float64], axis: int = axis) -> NDArray[np.float64]:
-            shape = [1] * 4
-            shape[0], shape[axis] = rows.shape
+        def run(rows: NDArray[np.float64], at: int = at) -> NDArray[np.float64]:
+            shape = [1] * rank
+            shape[0], shape[at] = rows.shape
             found = computed(op.call, rows.reshape(shape))
-            return found[tuple(slice(None) if a in (0, axis) else 0 for a in range(4))]
+            return found[tuple(slice(None) if a in (0, at) else 0 for a in range(rank))]
 
         x = operations.along(low, x, axis, run)
-    return x
+    return _channels_back(low, op, x)
 
 
 def computed(function: Any, *values: Any, **named: Any) -> Any:
@@ -324,12 +325,12 @@ def _each_time(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed
 
 @layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 def _conv_transpose(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
-    weight = np.moveaxis(as_constant(op.kernel), (-1, -2), (0, 1))
+    weight = np.moveaxis(as_constant(op.kernel), (-2, -1), (0, 1))
     x, axes = _channels_first(low, op, tensors[0]), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
-    pads, extra = _transposed_pads(op, x.shape, weight.shape[2:], strides, dilation)
+    pads = _transposed_pads(op, x.shape, weight.shape[2:], strides, dilation)
     bias = as_constant(op.bias) if op.use_bias else None
-    result = convolve_transposed(low, x, weight, bias, strides, pads, dilation, extra, 1)
+    result = convolve_transposed(low, x, weight, bias, strides, pads, dilation, 1)
     return activate(low, op.activation, _channels_back(low, op, result), op.name)
 
 
@@ -339,8 +340,8 @@ def _transposed_pads(
     kernel: Sequence[int],
     strides: Sequence[int],
     dilation: Sequence[int],
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """What is cut off before and behind, and added: Keras itself says it."""
+) -> list[tuple[int, int]]:
+    """What is cut off before and behind, or added: Keras itself says it."""
     from keras import config  # pyright: ignore[reportMissingImports]
     from keras.src.backend.common import backend_utils as pads  # pyright: ignore
 
@@ -350,11 +351,10 @@ def _transposed_pads(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that other backends would differ
             cut, extra = pads.compute_conv_transpose_padding_args_for_torch(*given)
-        return [(int(n), int(n)) for n in cut], [int(n) for n in extra]
+        return [(int(n), int(n) - int(more)) for n, more in zip(cut, extra, strict=True)]
     around = pads.compute_conv_transpose_padding_args_for_jax(*given)
     sizes = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    ends = [(n - int(a), n - int(b)) for n, (a, b) in zip(sizes, around, strict=True)]
-    return [(a, max(b, 0)) for a, b in ends], [max(-b, 0) for _, b in ends]
+    return [(n - int(a), n - int(b)) for n, (a, b) in zip(sizes, around, strict=True)]
 
 
 @layer("Conv1D", "Conv2D", "Conv3D")
@@ -459,12 +459,12 @@ def _pads(
 
 
 def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    if op.data_format == "channels_first":
+    if getattr(op, "data_format", "") == "channels_first":
         return x
     return low.rearrange(x, np.moveaxis(x.index, -1, 1))
 
 
 def _channels_back(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    if op.data_format == "channels_first":
+    if getattr(op, "data_format", "") == "channels_first":
         return x
     return low.rearrange(x, np.moveaxis(x.index, 1, -1))
