@@ -30,7 +30,6 @@ from relunorm.bounds.kernel import (
 )
 from relunorm.bounds.memory import Node
 from relunorm.compiled.addresses import placed
-from relunorm.compiled.fields import field
 from relunorm.compiled.groups import views
 
 Array = NDArray[np.float64]
@@ -475,7 +474,6 @@ def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  #
     ``whole`` is the node in which every unit is open; ``memory.refresh`` is that of `child`, and
     ``cut`` and ``steps`` are those of the goals.
     """
-    whole, ball, firsts, numbers = field(whole), field(ball), field(firsts), field(numbers)
     groups = len(firsts) - 1
     goals, start = firsts[groups], np.int64(0)
     parent = parts(memory.node, whole, start, n, known, d, goals, groups)

@@ -34,7 +34,6 @@ from relunorm.bounds.node import (
 )
 from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
-from relunorm.compiled.fields import field
 from relunorm.search.cuts import half, middle, splits, straightened, wider
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
@@ -262,9 +261,6 @@ def explore(  # type: ignore[no-untyped-def]
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
-    ball, firsts, arena, stack = field(ball), field(firsts), field(arena), field(stack)
-    best, best_x, ceiling = field(best), field(best_x), field(ceiling)
-    learned, tape, marks, stop = field(learned), field(tape), field(marks), field(stop)
     work, lp, jump = memory.work, memory.programme, memory.scratch.jump
     v, lam, x, z, y = work.v, work.lam, work.x, work.z, work.y
     bx, score, rank = work.best_x, work.score, work.rank

@@ -23,7 +23,6 @@ from relunorm.bounds.node import (
     parts,
 )
 from relunorm.bounds.tighten import tighten
-from relunorm.compiled.fields import field
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.network import Network
@@ -219,12 +218,6 @@ def _walk(  # type: ignore[no-untyped-def]
     closed_at, tape, limit, strict, memory, never, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
-    ball, firsts, arena, stack = field(ball), field(firsts), field(arena), field(stack)
-    cut_number, cuts, tight_number, tight = (
-        field(cut_number), field(cuts), field(tight_number), field(tight)
-    )  # fmt: skip
-    closed_number, closed_at, tape = field(closed_number), field(closed_at), field(tape)
-    never, result = field(never), field(result)
     work = memory.work
     x = work.x
     groups = len(firsts) - 1
