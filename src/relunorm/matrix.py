@@ -78,6 +78,13 @@ def longest_row(matrix: Matrix) -> int:
     return matrix.shape[1]
 
 
+def row_counts(matrix: Matrix) -> Vector:
+    """How many entries of each row are not 0."""
+    if sp.issparse(matrix):
+        return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
+    return np.count_nonzero(matrix, axis=1).astype(np.float64)
+
+
 def triples(matrix: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
     """Row, column and value of every entry that is not 0."""
     ends, columns, values = csr_parts(matrix)

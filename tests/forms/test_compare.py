@@ -19,10 +19,11 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.clock import Clock
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.certificate.verification import verify
-from relunorm.forms.comparison.stepwise import stepwise_difference
+from relunorm.forms.comparison.counterexample import uphill
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
 from relunorm.io.graph.structured import lower
@@ -183,6 +184,44 @@ def test_refusals() -> None:
         rn.compare(a, a, rn.Box.cube(3))
     with pytest.raises(InvalidInputError, match="tolerance"):
         rn.compare(a, a, rn.Box.cube(2), tolerance=-1.0)
+
+
+def test_tolerance_zero_is_a_question() -> None:
+    """No search shows that functions are equal; one that they differ needs no tolerance."""
+    first = Network.from_weights(
+        [[[1.0, 1], [1.0, -1]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.3], [-0.5], [0.0]]
+    )
+    second = Network.from_weights(
+        [[[1.0, 1], [1.0, -1]], [[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]]],
+        [[0.1, 0.3], [-0.5, -0.5], [0.0]],
+    )
+    found = rn.compare(first, second, rn.Box.cube(2), tolerance=0.0)
+    assert found.verdict in ("equal", "unknown")
+    assert found.upper < 1e-12
+    other = second.replace(output=rn.Affine({2: [[0.5, 0.5 + 2.0**-40]]}, [0.0]))
+    assert rn.compare(first, other, rn.Box.cube(2), tolerance=0.0).verdict == "different"
+
+
+@pytest.mark.parametrize("slope", [[np.inf, 0.0], [np.nan, 1.0], [1e308, -1e300]])
+def test_gradients_that_overflow_over_a_polytope(slope: list[float]) -> None:
+    """They reached a linear programming routine as they were."""
+    diamond = rn.Polytope([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], [1.0] * 4)
+    points = uphill(diamond, np.zeros((1, 2)), np.array([slope]))
+    assert diamond.contains(points, 1e-9).all()
+
+
+@pytest.mark.parametrize("size", [1e100, 1e200])
+def test_linear_stages_that_overflow_raise_no_warning(size: float) -> None:
+    def network(bias: float) -> rn.Network:
+        stage = Layer(Affine({0: np.array([[size]])}, np.array([size])), rn.Activation("identity"))
+        units = Layer(Affine({1: np.array([[size]])}, np.array([bias])))
+        return rn.Network([stage, units], Affine({2: np.eye(1)}, np.zeros(1)), input_shape=1)
+
+    try:
+        found = rn.compare(network(0.0), network(1.0), rn.Box([-1.0], [1.0]), time_limit=2.0)
+        assert found.certificate is None or np.isfinite(found.certificate.bound)
+    except InvalidNetworkError:
+        assert size == 1e200  # the product of the stages is no number
 
 
 @pytest.mark.parametrize("kind", ["step", "relu"])
@@ -545,6 +584,21 @@ def test_a_convolutional_model_and_its_export_are_followed(name: str, tmp_path: 
         assert max(abs(a - b) for a, b in zip(*values, strict=True)) <= found.upper
     assert found.certificate is not None
     assert verify(found.certificate, first, second).holds
+
+
+def test_poolings_that_are_spelled_otherwise_are_the_same_step() -> None:
+    """Where nothing is padded it is not counted, and one window makes no steps."""
+    network = rn.load(_settled("norm behind it"), example=(1, 6, 6))
+    assert network.structure is not None
+    steps = list(network.structure.steps)
+    at = next(k for k, step in enumerate(steps) if step.kind == "average_pool")
+    geometry = dataclasses.replace(steps[at].geometry, stride=(2, 5))  # type: ignore[type-var]
+    steps[at] = dataclasses.replace(steps[at], geometry=geometry, count_padding=True)
+    other = lower(Structure(tuple(steps)), network)
+    assert same_steps(network, other)
+    padded = dataclasses.replace(geometry, pads=((1, 0), (0, 0)))
+    steps[at] = dataclasses.replace(steps[at], geometry=padded)
+    assert not same_steps(network, lower(Structure(tuple(steps)), network))
 
 
 @pytest.mark.parametrize("name", ["norm behind it", "residual"])

@@ -25,6 +25,8 @@ from relunorm.forms.shapes import SHAPES
 from relunorm.forms.shaping import Job
 from relunorm.network import Activation, Affine, Layer, Network
 
+build = rn.Network.from_weights
+
 FORMS = list(SHAPES)
 
 
@@ -385,5 +387,17 @@ def test_an_interrupted_normalization_keeps_what_is_proved(
     assert found.counts["dead"] >= 10
     x = box.sample(100, 0)
     np.testing.assert_allclose(found.network(x), network(x), atol=1e-9)
+    assert found.certificate is not None
+    assert rn.verify(found.certificate, network, found.network).holds
+
+
+def test_pure_adds_no_skip() -> None:
+    network = build([[[1.0, 2]], [[1.0], [-1.0]], [[1.0, 1.0]]], [[0.1], [0.2, 0.3], [1.0]])
+    disk = rn.Ball([0.0, 0.0], 1.0)
+    found = rn.normalize(network, "bounded", disk, architecture="keep", pure=True)
+    assert all(set(a.terms) <= {k} for k, a in enumerate(found.network.maps))
+    assert not found.network.output.bias.any()
+    points = disk.sample(200, 0)
+    assert np.abs(found.network(points) - network(points)).max() < 1e-12
     assert found.certificate is not None
     assert rn.verify(found.certificate, network, found.network).holds

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import relunorm as rn
+from relunorm.errors import UnsupportedOperationError
 
 POINTS = 5
 #: Both sides compute in float64; what is summed in another order differs in the last digits.
@@ -234,3 +235,100 @@ def test_onnx(name):
     wanted = np.stack([session.run(None, {"x": p[None]})[0] for p in points]).reshape(POINTS, -1)
     found = rn.load(model).predict(points.reshape(POINTS, -1)).reshape(POINTS, -1)
     np.testing.assert_allclose(found, wanted, rtol=close, atol=close)
+
+
+def _sequential(layer):
+    return lambda keras: [layer(keras.layers)]
+
+
+def g(function):
+    """A function of keras.ops and a tensor, as a case."""
+    return lambda keras: lambda x: function(keras.ops, x)
+
+
+VALUES = np.random.default_rng(3).normal(size=(3, 4)).astype(np.float32)
+
+KERAS = {
+    **{
+        f"Conv2DTranspose k{k}s{s} {padding}": (
+            _sequential(lambda L, k=k, s=s, p=padding: L.Conv2DTranspose(2, k, s, padding=p)),
+            (3, 4, 2),
+        )
+        for k, s, padding in [(2, 2, "valid"), (3, 2, "same"), (3, 2, "valid"), (2, 3, "valid"),
+                              (4, 2, "same"), (3, 1, "same"), (2, 3, "same")]
+    },
+    "Conv1DTranspose": (_sequential(lambda L: L.Conv1DTranspose(3, 3, strides=2)), (4, 2)),
+    "UpSampling1D": (_sequential(lambda L: L.UpSampling1D(3)), (3, 2)),
+    "UpSampling2D": (_sequential(lambda L: L.UpSampling2D((2, 3))), (3, 4, 2)),
+    "UpSampling2D bilinear": (
+        _sequential(lambda L: L.UpSampling2D(2, interpolation="bilinear")), (3, 4, 2),
+    ),
+    "Resizing": (_sequential(lambda L: L.Resizing(5, 3)), (3, 4, 2)),
+    "Cropping2D": (_sequential(lambda L: L.Cropping2D(((1, 0), (0, 2)))), (3, 4, 2)),
+    "ZeroPadding2D": (_sequential(lambda L: L.ZeroPadding2D(((1, 0), (0, 2)))), (3, 4, 2)),
+    "RepeatVector": (_sequential(lambda L: L.RepeatVector(3)), (4,)),
+    "EinsumDense": (
+        _sequential(lambda L: L.EinsumDense("abc,cd->abd", output_shape=(None, 5), bias_axes="d")),
+        (3, 4),
+    ),
+    "TimeDistributed": (_sequential(lambda L: L.TimeDistributed(L.Dense(5))), (3, 4)),
+    "AdaptiveAveragePooling2D": (
+        _sequential(lambda L: L.AdaptiveAveragePooling2D((2, 3))), (3, 5, 2),
+    ),
+    "RandomFlip": (_sequential(lambda L: L.RandomFlip()), (3, 4, 2)),
+    "RandomRotation": (_sequential(lambda L: L.RandomRotation(0.3)), (3, 4, 2)),
+    "RandomZoom": (_sequential(lambda L: L.RandomZoom(0.3)), (3, 4, 2)),
+    "RandomTranslation": (_sequential(lambda L: L.RandomTranslation(0.3, 0.3)), (3, 4, 2)),
+    "RandomContrast": (_sequential(lambda L: L.RandomContrast(0.3)), (3, 4, 2)),
+    "ReLU from a threshold": (_sequential(lambda L: L.ReLU(threshold=1.0)), (5,)),
+    "slices": (g(lambda ops, x: x[:, 1:3] - x[:, ::2]), (4,)),
+    "arithmetic": (g(lambda ops, x: 2 - (x + VALUES) * VALUES / 3), (3, 4)),
+    "maximum": (g(lambda ops, x: ops.maximum(x, 0.5) - ops.minimum(VALUES, x)), (3, 4)),
+    "matmul": (g(lambda ops, x: ops.matmul(x, VALUES.T)), (3, 4)),
+    "einsum": (g(lambda ops, x: ops.einsum("bij,kj->bki", x, VALUES)), (3, 4)),
+    "where": (g(lambda ops, x: ops.where(VALUES > 0, x, 0.5)), (3, 4)),
+    "concatenate": (g(lambda ops, x: ops.concatenate([x, 2 * x], axis=1)), (3, 4)),
+    "stack": (g(lambda ops, x: ops.stack([x, 2 * x], axis=2)), (3, 4)),
+    "split": (g(lambda ops, x: ops.split(x, 2, axis=2)[1] * 2), (3, 4)),
+    "reductions": (g(lambda ops, x: ops.mean(x, axis=1) - ops.sum(x, axis=1)), (3, 4)),
+    "max and min": (g(lambda ops, x: ops.max(x, axis=2) - ops.min(x, axis=(2,))), (3, 4)),
+    "moves": (g(lambda ops, x: ops.flip(ops.roll(ops.transpose(x, (0, 2, 1)), 1, 1), 2)), (3, 4)),
+    "repeats": (g(lambda ops, x: ops.repeat(ops.tile(x, (1, 2, 1)), 2, axis=2)), (3, 4)),
+    "shapes": (g(lambda ops, x: ops.expand_dims(ops.reshape(x, (-1, 2, 6)), 1)), (3, 4)),
+    "pad": (g(lambda ops, x: ops.pad(x, ((0, 0), (1, 2), (0, 1)), mode="reflect")), (3, 4)),
+    "cumsum": (g(lambda ops, x: ops.cumsum(x, axis=2)), (3, 4)),
+    "activations": (
+        g(lambda ops, x: ops.relu(x) + ops.relu6(x) + ops.leaky_relu(x) + ops.abs(x)), (5,),
+    ),
+    "hard": (g(lambda ops, x: ops.hard_sigmoid(x) + ops.hard_tanh(x) - ops.sign(x)), (5,)),
+    "shrinking": (g(lambda ops, x: ops.soft_shrink(x, 1.0) + ops.hard_shrink(x, 1.0)), (5,)),
+    "threshold": (g(lambda ops, x: ops.threshold(x, 1.0, 7.0)), (5,)),
+    "one minus a probability": (g(lambda ops, x: 1 - ops.sigmoid(x)), (3,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_keras(name):
+    keras = pytest.importorskip("keras")
+    make, shape = KERAS[name]
+    keras.utils.set_random_seed(0)
+    made, inputs = make(keras), keras.Input(shape)
+    model = keras.Model(inputs, made[0](inputs) if isinstance(made, list) else made(inputs))
+    for weight in model.weights:  # biases are zeros otherwise
+        weight.assign(np.random.default_rng(4).normal(size=weight.shape))
+    points = _points(shape, seed=5).astype(np.float32)
+    wanted = model(points, training=False).detach().numpy().reshape(POINTS, -1)
+    found = rn.load(model).predict(points.reshape(POINTS, -1)).reshape(POINTS, -1)
+    # Keras computes in float32.
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_keras_constants_are_not_taken_for_places():
+    keras = pytest.importorskip("keras")
+    inputs = keras.Input((3,))
+    padded = keras.ops.pad(inputs, ((0, 0), (1, 2)), constant_values=2.0)
+    with pytest.raises(UnsupportedOperationError, match="another constant than 0"):
+        rn.load(keras.Model(inputs, padded))
+    joined = keras.ops.concatenate([inputs, np.ones((1, 2), dtype=np.float32)], axis=1)
+    network = rn.load(keras.Model(inputs, joined))
+    np.testing.assert_array_equal(network([2.0, 3.0, 4.0]), [2.0, 3.0, 4.0, 1.0, 1.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import numpy as np
 import pytest
@@ -365,7 +364,8 @@ def test_all_unsupported_operations_are_listed_with_their_paths():
     text = str(caught.value)
     assert "aten.gelu.default in GELU" in text
     assert "aten.layer_norm.default in LayerNorm" in text
-    assert "Smooth activations" in text and "Batch normalization" in text  # why, and what instead
+    assert "Smooth activations" in text
+    assert "Batch normalization" in text
     assert "read where a model ends in them" in text
     assert "docs/formats.md" in text
 

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import TINY, UNIT, gamma, grain
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
 
@@ -43,17 +43,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Bounds = Sequence[tuple[Vector, Vector]]
 
-UNIT = 2.0**-53
-
 #: Roundings counted for every row besides those of its sum: slopes, shifts, window coordinates.
 EXTRA = 8.0
 
 #: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
 #: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
 FLAT = 72.0
-
-#: Added to sums: products below the normal numbers lose more than their relative rounding.
-UNDERFLOW = 2.0**-960
 
 #: Gradients of a layer's units may take this many numbers; beyond, absolute paths bound them.
 GRADIENT_ENTRIES = 1 << 22
@@ -102,7 +97,7 @@ def gradients(network: Network, bounds: Bounds) -> list[Array]:
     for layer, (low, high) in zip(network.layers, bounds, strict=True):
         middle, radius = np.zeros((layer.width, d)), np.zeros((layer.width, d))
         for source, matrix in layer.affine.terms.items():
-            lost = _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
+            lost = gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
             spread = radii[source] + lost * np.abs(middles[source])
             middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
@@ -195,34 +190,10 @@ def _local(affine: Affine, sizes: Sequence[Any], constant: bool, extra: float) -
     """What the roundings of a map's own rows add."""
     count = np.full(affine.size, len(affine.terms) + extra)
     for matrix in affine.terms.values():
-        count = count + _row_counts(matrix)
+        count = count + mx.row_counts(matrix)
     share = count * UNIT
     bulk = absolute(affine, sizes, constant)
-    return (share if bulk.ndim == 1 else share[:, None]) * bulk + UNDERFLOW
-
-
-def grain(numbers: Any) -> float:
-    """The largest power of two that divides every number; inf where all are 0.
-
-    >>> grain(np.array([0.75, 2.0, 0.0]))
-    0.25
-    """
-    some = np.asarray(numbers)[np.asarray(numbers) != 0]
-    mantissa, exponent = np.frexp(some)
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    with np.errstate(under="ignore"):
-        low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
-    return float(low.min(initial=np.inf))
-
-
-def _row_counts(matrix: Any) -> Vector:
-    if sp.issparse(matrix):
-        return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
-    return np.count_nonzero(matrix, axis=1).astype(np.float64)
-
-
-def _gamma(operations: int) -> float:
-    return 2.0 * operations * UNIT
+    return (share if bulk.ndim == 1 else share[:, None]) * bulk + TINY
 
 
 def _up(sums: Array) -> Array:
@@ -249,7 +220,7 @@ def _pull(
             radius = np.zeros(middle.shape)
         else:
             middle = np.asarray(upstream[0] @ matrix)
-            spread = upstream[1] + _gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
+            spread = upstream[1] + gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
             radius = _up(np.asarray(spread @ abs(matrix)))
         if source in pending:
             middle = middle + pending[source][0]

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.batchnorm._raw import Raw, Settings, chosen, from_arrays, from_network, named_arrays
+from relunorm.batchnorm.activations import (
+    Raw,
+    Settings,
+    chosen,
+    from_arrays,
+    from_network,
+    named_arrays,
+)
 from relunorm.batchnorm.measure import (
     OddTest,
     cluster_sizes,
@@ -210,7 +217,7 @@ def _raws(
     if _is_module(model):
         if batch is None:
             raise InvalidInputError("a module needs a batch of inputs: geometry(module, batch)")
-        from relunorm.batchnorm._torch_stream import stream
+        from relunorm.batchnorm.torch_activations import stream
 
         return stream(model, batch, layers, chunk, settings)
     if batch is not None and not isinstance(model, Mapping | list | tuple | np.ndarray):

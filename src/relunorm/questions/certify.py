@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -37,6 +37,8 @@ Array = NDArray[np.float64]
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
+#: Rows that are attacked together.
+ATTACKED = 64
 #: Units from which on a search may well end with nothing proved.
 MANY_UNITS = 500
 #: Why a search can end without an answer before its time is up.
@@ -133,17 +135,20 @@ def certify(
 
 def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Teller) -> None:
     """Answer one row after the other into ``found``, until an interrupt."""
-    for row in job.wrong():
+    for row in job.wrong(clock):
         found[row.row] = row
     rest = [row for row in range(len(job.x)) if row not in found]
     if job.radius is not None and rest:
         tell("attacking")
-        for row in job.attacked(rest):
+        for row in job.attacked(rest, clock):
             found[row.row] = row
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
+        if clock.expired():
+            found[row] = job.undecided(row, TIME_LIMIT)
+        else:
+            found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
     # what the others left over is for those that ran out of their share, the hardest last
     late = [row for row in rest if found[row].reason == TIME_LIMIT]
     for place, row in enumerate(sorted(late, key=lambda row: found[row].nodes)):
@@ -231,6 +236,12 @@ class _Job:
         if label is None:
             if self.delta is not None:
                 return self.outputs
+            if count > 1 and [step.kind for step in self.network.head.steps[:1]] == ["sigmoid"]:
+                raise InvalidInputError(
+                    f"the model ends in a sigmoid on each of {count} outputs and may give several "
+                    "answers at once; pass label, the class of each row, if the largest output is "
+                    "its answer, or delta for how far outputs may move"
+                )
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
             return own.astype(np.float64)
         told = np.atleast_1d(np.asarray(label))
@@ -269,23 +280,29 @@ class _Job:
     def _label(self, row: int) -> int | None:
         return None if self.delta is not None else int(self.labels[row])
 
-    def wrong(self) -> list[RowRobustness]:
+    def wrong(self, clock: Clock) -> Iterator[RowRobustness]:
         """Rows whose answer is wrong, or too close to tell, at the input itself."""
-        found = []
         for row in range(len(self.x)):
             nearest = max(float((b - A @ self.outputs[row]).min()) for A, b in self.groups[row])
             if row in self.invalid or nearest < -1e-9 * max(1.0, np.abs(self.outputs[row]).max()):
                 continue
+            if clock.expired():
+                return
             point = checked(
                 self.network, self.surely[row], Box(self.x[row], self.x[row]), self.x[row]
             )
             if point is not None and point[1] >= 0.0:
-                found.append(self._attacked(row, point[0], correct=False))
-        return found
+                yield self._attacked(row, point[0], correct=False)
 
-    def attacked(self, rows: Sequence[int]) -> list[RowRobustness]:
-        """Rows for which one attack on all of them finds an adversarial input."""
+    def attacked(self, rows: Sequence[int], clock: Clock) -> Iterator[RowRobustness]:
+        """Rows for which one attack on many of them finds an adversarial input."""
+        for first in range(0, len(rows), ATTACKED):
+            yield from self._attack(rows[first : first + ATTACKED], clock)
+
+    def _attack(self, rows: Sequence[int], clock: Clock) -> Iterator[RowRobustness]:
         assert self.radius is not None
+        if clock.expired():
+            return
         places = [
             neighbourhood(self.x[r], self.radius, self.norm, self.valid, self.scale) for r in rows
         ]
@@ -295,14 +312,14 @@ class _Job:
             [self.groups[r] for r in rows],
             self.random_state,
         )
-        found = []
         for row, place, point in zip(rows, places, points, strict=True):
+            if clock.expired():
+                return
             value = max(float((b - A @ self.network(point)).min()) for A, b in self.groups[row])
             if value >= 0.0:
                 sure = checked(self.network, self.surely[row], place.inner, point)
                 if sure is not None and sure[1] >= 0.0:
-                    found.append(self._attacked(row, sure[0]))
-        return found
+                    yield self._attacked(row, sure[0])
 
     def _attacked(
         self, row: int, point: Vector, *, correct: bool = True, **more: Any

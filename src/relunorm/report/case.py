@@ -87,6 +87,11 @@ class Case:
         return self._analyses[0]
 
     @property
+    def is_point(self) -> bool:
+        """Whether the domain is one input only, as the box around one row is."""
+        return not self.domain.bounding_box.halfwidth.any()
+
+    @property
     def all_rows(self) -> bool:
         """Whether every row of the data is used."""
         return self.x is not None and len(self.x) == self.rows

@@ -15,6 +15,7 @@ from relunorm.cli.output import (
     ModelFile,
     Quiet,
     Scheduler,
+    check_folder,
     emit,
     examples,
     showing,
@@ -67,6 +68,7 @@ def check(
     from relunorm.questions.check import CheckProof
     from relunorm.questions.check import check as run
 
+    check_folder(proof, result)
     network = load(model)
     if replay is not None:
         found = CheckProof.load(replay).verify(network, prop)

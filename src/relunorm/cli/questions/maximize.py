@@ -14,6 +14,7 @@ from relunorm.cli.output import (
     ModelFile,
     Quiet,
     Scheduler,
+    check_folder,
     emit,
     examples,
     showing,
@@ -59,6 +60,7 @@ def maximize(
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
+    check_folder(proof)
     network = load(model)
     where = parse_domain(domain, network)
     weights = _weights(direction, network.output_size)
@@ -68,10 +70,10 @@ def maximize(
             workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
         )  # fmt: skip
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    write_proof(result.certificate, proof)
-    document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
+    written = write_proof(result.certificate, proof)
+    document = {"model": model, "of": what, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result, what))
-    raise typer.Exit(0 if result.exact else 3)
+    raise typer.Exit(0 if result.exact and proof == written else 3)
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:

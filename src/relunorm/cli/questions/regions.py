@@ -15,6 +15,7 @@ from relunorm.cli.output import (
     ModelFile,
     Quiet,
     Scheduler,
+    check_writable,
     emit,
     examples,
     showing,
@@ -85,10 +86,7 @@ def regions(
     from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
-    if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):
-        raise UnsupportedFormatError(
-            f"{out}: regions are written as .npz, {', '.join((*PICTURES, *MESHES))}"
-        )
+    check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:

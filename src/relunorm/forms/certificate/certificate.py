@@ -33,7 +33,8 @@ from relunorm.forms.certificate.schema import Documented
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
-from relunorm.forms.relation.relate import KINDS, Relation, Side, Walk
+from relunorm.forms.relation.relate import Walk
+from relunorm.forms.relation.relation import KINDS, Relation, Side
 from relunorm.forms.relation.residual import residual_bounds
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.matrix import Vector

@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 UNIT = 2.0**-53
 #: How many roundings of the sum it is a weighted sum may differ by and still count as the same.
 ROUNDINGS = 8.0
-_AFFINE = ("conv", "linear", "average_pool", "reshape", "permute")
+_AFFINE = ("conv", "conv_transpose", "upsample", "linear", "average_pool", "reshape", "permute")
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,12 @@ def same_steps(first: Network, second: Network) -> bool:
 def _shape(step: Step) -> tuple[object, ...]:
     """A step without its numbers."""
     weight, geometry = None if step.weight is None else step.weight.shape, step.geometry
+    counted = step.count_padding and geometry is not None and any(map(any, geometry.pads))
     if geometry is not None:  # where there is one window, it makes no steps
         strides = zip(step.shape[1:], geometry.stride, strict=True)
         geometry = replace(geometry, stride=tuple(1 if n == 1 else s for n, s in strides))
     return (
-        step.kind, step.inputs, step.shape, weight, geometry, step.groups, step.count_padding,
+        step.kind, step.inputs, step.shape, weight, geometry, step.groups, counted,
         step.activation, step.ends, step.axes,
     )  # fmt: skip
 
@@ -150,7 +151,7 @@ def _affine(x: _Value, one: Step, two: Step, shape: Sequence[int], unit: float) 
     noise = 4 * few * size
     center, spread = w @ middle + b, absolute @ radius
     moved = np.abs(change @ middle + (c - b)) + abs(change) @ radius
-    if one.kind in ("conv", "linear"):
+    if one.kind in ("conv", "conv_transpose", "linear"):
         rounded = absolute @ x.rounded + ROUNDINGS * unit * (
             absolute @ np.maximum(np.abs(x.low), np.abs(x.high)) + np.abs(b)
         )

@@ -19,16 +19,8 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
-from relunorm.forms.relation.relate import (
-    LINEAR,
-    NEW,
-    OPPOSITE,
-    SCALED,
-    Relation,
-    Side,
-    Walk,
-    proportion,
-)
+from relunorm.forms.relation.relate import Walk, proportion
+from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network

@@ -21,7 +21,8 @@ from relunorm.errors import TimeLimitError
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
 from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
-from relunorm.forms.relation.relate import NEW, OPPOSITE, SCALED, Relation, Side, Walk
+from relunorm.forms.relation.relate import Walk
+from relunorm.forms.relation.relation import NEW, OPPOSITE, SCALED, Relation, Side
 from relunorm.network import Activation, Network
 from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.query import Query

@@ -109,18 +109,13 @@ def clip(low: Lowering, x: Tensor, lowest: Any, highest: Any, name: str) -> Tens
     return x if highest is None else minimum(low, x, np.asarray(highest), name)
 
 
-def threshold(
-    low: Lowering, x: Tensor, level: float, value: float, name: str, at_level: float = 0.0
-) -> Tensor:
-    """x above a level, a value below it: value + relu(x - level) + (level - value) step(x - level).
-
-    At the level itself it is the value, or with ``at_level=1`` the level.
-    """
+def threshold(low: Lowering, x: Tensor, level: float, value: float, name: str) -> Tensor:
+    """x above a level, else a value: value + relu(x - level) + (level - value) step(x - level)."""
     if level == value:
         return low.clip(x, level, None, name)
     over = low.shift(x, np.array(-level))
     above = low.shift(low.activate(over, RELU, name), np.array(value))
-    jump = low.activate(over, Activation("step", at_zero=at_level), name, piece=True)
+    jump = low.activate(over, Activation("step", at_zero=0.0), name, piece=True)
     return low.add(above, low.scale(jump, np.array(level - value)))
 
 
@@ -227,7 +222,13 @@ def along(low: Lowering, x: Tensor, axis: int, run: Callable[[Array], Array]) ->
         raise InvalidNetworkError(f"does not work along axis {axis} of {x.shape} alone")
     shape = (*x.shape[:axis], len(table), *x.shape[axis + 1 :])
     if ((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all():
-        return low.rearrange(x, np.take(x.index, table.argmax(axis=1), axis=axis))
+        chosen = table.argmax(axis=1)
+        result = low.rearrange(x, np.take(x.index, chosen, axis=axis))
+        times = len(chosen) // x.shape[axis]
+        if axis > 1 and np.array_equal(chosen, np.repeat(np.arange(x.shape[axis]), times)):
+            scales = tuple(times if a == axis else 1 for a in range(2, len(x.shape)))
+            result.step = low.recorder.upsample(x.step, scales)
+        return result
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     check_entries(outer * inner * int(np.count_nonzero(table)))
     matrix = sp.kron(sp.kron(sp.eye_array(outer), sp.csr_array(table)), sp.eye_array(inner), "csr")

@@ -30,28 +30,29 @@ _REASONS = {
         "A recurrent cell multiplies computed values with each other, which is not piecewise "
         "linear. Convolutions over time are read."
     ),
-    r"attention|both factors|several factors|divisor|reciprocal|\bpow|square|\bprod": (
+    r"attention|both factors|several factors|divisor|reciprocal|\bpow\b|square|\bprod": (
         "Products, powers and quotients of computed values are not piecewise linear."
     ),
     r"embedding|onehot|one_hot|ordinal|targetencoder|categor|labelencoder|to torch\.u?int|lookup": (
-        "Categories are looked up, not computed. Encode them in the table first and load what "
-        "comes behind (in scikit-learn a pipeline without that step), or let `relunorm fit "
-        "--one-hot` do both."
+        "Categories are looked up, not computed. Encode the table first and load what reads it (in "
+        "scikit-learn `pipeline[-1]`, on `pipeline[:-1].transform(table)`); "
+        "`relunorm fit --one-hot` does both."
     ),
     r"powertransf|polynomial|functiontransf|spline|kbins|discretiz|\blog|sqrt|normal dist": (
-        "A curve of single columns is not piecewise linear. Apply it to the table first and load "
-        "what comes behind (in scikit-learn `pipeline[1:]`, of a transformed target `regressor_`)."
-    ),
-    r"forest|tree|boosting|\bsv[cr]\b|neighbors|gaussian|naive|\bnb\b|voting|stacking|bagging": (
-        "Of scikit-learn's models perceptrons with relu and linear models are read."
+        "This curve is not piecewise linear. Apply it to the table first and load what comes "
+        "behind (in scikit-learn `pipeline[1:]`; of a transformed target the `regressor_` alone)."
     ),
     r"floor|ceil|remainder|fmod|\bmod\b|round|trunc": (
         "What jumps again and again has no finite number of linear pieces."
     ),
+    r"(regressor|classifier|svc|svr|nb|chain|regression)$": (
+        "Of scikit-learn's models perceptrons with relu and linear models are read; what is made "
+        "of several models (`estimators_`) is loaded one by one."
+    ),
     r"\b(sort|topk|kthvalue|median)": "These are piecewise linear, but not supported yet.",
 }
 _UNKNOWN = "Networks are read exactly or not at all, and this is not known to be piecewise linear."
-_MORE = 'What is read: "What is read" in docs/formats.md.'
+_MORE = "The operations that are read are listed in docs/formats.md."
 
 
 def refused(source: str, operations: Sequence[tuple[str, str]]) -> UnsupportedOperationError:
@@ -62,7 +63,7 @@ def refused(source: str, operations: Sequence[tuple[str, str]]) -> UnsupportedOp
       - act: aten.gelu.default in GELU
     Smooth activations have no exact piecewise linear form, and x times a clip of x is quadratic. \
 Relu, leaky relu, PReLU, clips, hard sigmoid and hard tanh are read.
-    What is read: "What is read" in docs/formats.md.
+    The operations that are read are listed in docs/formats.md.
     """
     found = [_reason(described) for _, described in operations]
     return UnsupportedOperationError(source, operations, "\n".join([*dict.fromkeys(found), _MORE]))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.operations import along
+from relunorm.io.graph.transposed import convolve_transposed
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import RELU, Network
 from relunorm.network.structure import Step, Structure
@@ -76,6 +79,10 @@ def _scaled(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
     return low.shift(scaled, step.bias.reshape(shape))
 
 
+#: Steps whose geometry says what they do.
+_WINDOWS = ("conv", "conv_transpose", "upsample", "max_pool", "average_pool")
+
+
 def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
     x, geometry = inputs[0], step.geometry
     if step.kind == "add":
@@ -90,12 +97,17 @@ def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
         return low.rearrange(x, x.index.reshape(1, *step.shape))
     if step.kind == "permute":
         return low.rearrange(x, x.index.transpose(0, *(a + 1 for a in step.axes)))
-    if geometry is None or step.kind not in ("conv", "max_pool", "average_pool"):
+    if geometry is None or step.kind not in _WINDOWS:
         raise CannotLower(f"a step of kind {step.kind!r} that is not complete")
-    if step.kind == "conv":
+    if step.kind == "upsample":
+        for axis, times in enumerate(geometry.kernel, start=2):
+            x = along(low, x, axis, lambda rows, n=times: rows.repeat(n, axis=1))
+        return x
+    if step.kind in ("conv", "conv_transpose"):
         if step.weight is None:
             raise CannotLower("a convolution without weights")
-        return low.convolve(
+        function = low.convolve if step.kind == "conv" else partial(convolve_transposed, low)
+        return function(
             x,
             step.weight,
             np.zeros(len(step.weight)) if step.bias is None else step.bias,

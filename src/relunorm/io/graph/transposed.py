@@ -1,4 +1,4 @@
-"""Transposed convolutions, as ordinary ones whose results are woven together."""
+"""What makes a grid finer: transposed convolutions, channels woven together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse as sp
 
+from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.graph.lower import Lowering, Tensor
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.operations import Array
-from relunorm.io.graph.windows import check_entries
+from relunorm.io.graph.windows import convolution
+from relunorm.network.structure import Geometry
 
 
 def convolve_transposed(
@@ -21,57 +24,52 @@ def convolve_transposed(
     stride: Sequence[int],
     pads: Sequence[tuple[int, int]],
     dilation: Sequence[int],
-    extra: Sequence[int],
     groups: int,
 ) -> Tensor:
     """A transposed convolution of (1, channels, *spatial): tap t of input i adds to output
-    i stride - before + t dilation.
-
-    Output q stride + r is an ordinary convolution of step 1 for each r; those results lie side by
-    side as channels and are woven together.
+    i stride - before + t dilation. Its matrix is that of the convolution back, transposed.
 
     Args:
-        weight: shape (in channels, out channels / groups, *kernel).
-        extra: outputs added at the end of each axis.
+        weight: shape (out channels, in channels / groups, *kernel), as convolutions have it.
+        pads: outputs cut off before and after each axis; a negative number after it adds some.
     """
-    channels, each, *kernel = weight.shape
-    axes = len(kernel)
-    if len(x.shape) != axes + 2 or x.shape[1] != channels or channels % groups:
+    outs, each, *kernel = weight.shape
+    if len(x.shape) != weight.ndim or x.shape[:2] != (1, each * groups) or outs % groups:
         raise InvalidNetworkError(f"a weight of shape {weight.shape} on an input of {x.shape}")
-    phases = math.prod(stride)
-    shifts, pad, taps, out = [], [], [], []
-    for n, k, s, (before, after), d, more in zip(
-        x.shape[2:], kernel, stride, pads, dilation, extra, strict=True
-    ):
-        size = (n - 1) * s + d * (k - 1) + 1 - before - after + more
-        if size < 1 or min(s, d) < 1:
-            raise InvalidNetworkError(f"nothing is left of an axis of {n}")
-        place = np.arange(s)[:, None] + before - np.arange(k)[None] * d
-        shift = np.where(place % s == 0, place // s, 0)
-        first, last = min(0, int(shift.min())), int(shift.max())
-        shifts.append((shift - first, place % s == 0))
-        pad.append((-first, max(0, -(-size // s) + last - n)))
-        taps.append(last - first + 1)
-        out.append(size)
-    check_entries(each * phases * channels * math.prod(taps))
-    spread = np.zeros((groups, each, *stride, channels // groups, *taps))
-    source = np.asarray(weight, np.float64).reshape(groups, channels // groups, each, *kernel)
-    source = source.swapaxes(1, 2)
-    for at in np.ndindex(*stride, *kernel):
-        r, t = at[:axes], at[axes:]
-        if all(valid[i, j] for (_, valid), i, j in zip(shifts, r, t, strict=True)):
-            tap = tuple(int(shift[i, j]) for (shift, _), i, j in zip(shifts, r, t, strict=True))
-            spread[(slice(None), slice(None), *r, slice(None), *tap)] += source[(..., *t)]
-    ones = [1] * axes
-    flat = spread.reshape(groups * each * phases, channels // groups, *taps)
-    offset = None if bias is None else np.repeat(np.asarray(bias, np.float64), phases)
-    y = low.convolve(x, flat, offset, ones, pad, ones, groups)
-    if y.owners is not None:  # one unit for all phases
-        y.owners = y.owners - (y.owners - y.owners.min()) % phases
-    if phases > 1:
-        y = woven(low, y, stride)
-    cut = y.index[(slice(None), slice(None), *(slice(n) for n in out))]
-    return y if cut.size == y.size else low.rearrange(y, cut)
+    spatial = [
+        (n - 1) * s + d * (k - 1) + 1 - before - after
+        for n, k, s, (before, after), d in zip(
+            x.shape[2:], kernel, stride, pads, dilation, strict=True
+        )
+    ]
+    if any(before < 0 or -after >= s for s, (before, after) in zip(stride, pads, strict=True)):
+        raise CannotLower("adds more outputs than it makes steps")
+    back = np.asarray(outputs_first(weight, groups), np.float64)
+    cut = [(before, max(after, 0)) for before, after in pads]
+    matrix, shape = convolution(back, (outs, *spatial), stride, cut, dilation, groups)
+    if shape != x.shape[1:]:
+        raise InvalidNetworkError(f"outputs of {spatial} do not come from {x.shape}")
+    offset = np.zeros(outs) if bias is None else np.array(bias, np.float64)
+    planes = math.prod(spatial)
+    owners, shift = np.repeat(low.new_units(outs), planes), np.repeat(offset, planes)
+    table = mx.compact(mx.as_matrix(sp.csr_array(matrix.T)))
+    result = low.map(x, table, shift, (1, outs, *spatial), owners)
+    ends = tuple((before, after) for before, after in pads)
+    geometry = Geometry(tuple(kernel), tuple(stride), ends, tuple(dilation))
+    result.step = low.recorder.affine(
+        x.step, "conv_transpose", (outs, *spatial), weight=np.array(weight, np.float64),
+        bias=offset, geometry=geometry, groups=groups,
+    )  # fmt: skip
+    return result
+
+
+def outputs_first(weight: Array, groups: int) -> Array:
+    """A weight of shape (in, out / groups, *kernel) as (out, in / groups, *kernel), or back."""
+    channels, each, *kernel = weight.shape
+    if channels % groups:
+        raise InvalidNetworkError(f"a weight of shape {weight.shape} in {groups} groups")
+    apart = np.asarray(weight).reshape(groups, channels // groups, each, *kernel).swapaxes(1, 2)
+    return apart.reshape(groups * each, channels // groups, *kernel)
 
 
 def woven(low: Lowering, y: Tensor, stride: Sequence[int]) -> Tensor:

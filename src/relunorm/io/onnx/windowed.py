@@ -9,7 +9,7 @@ import numpy as np
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.graph.transposed import convolve_transposed
+from relunorm.io.graph.transposed import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, sliding_windows
 from relunorm.io.onnx.site import Array, Node, Value, check_count, operation, resized
 
@@ -55,11 +55,12 @@ def _conv_transpose(node: Node) -> Value:
             total = (n - 1) * s + d * (k - 1) + 1 + more - int(size)
             ends = (total // 2, total - total // 2)
             pads.append(ends if mode == "SAME_UPPER" else ends[::-1])
+    pads = [(a, b - more) for (a, b), more in zip(pads, extra, strict=True)]
     groups = int(node.attribute("group", 1))
     check_count([groups * weight.shape[1], *(n * s + k * d for n, s, k, d in
                  zip(spatial, stride, kernel, dilation, strict=True))])  # fmt: skip
     return convolve_transposed(
-        node.lowering, x, weight, bias, stride, pads, dilation, extra, groups
+        node.lowering, x, outputs_first(weight, groups), bias, stride, pads, dilation, groups
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relunorm.train.problem.lm import Model, Point, dense_step
+from relunorm.train.problem.levenberg_marquardt import Model, Point, dense_step
 from relunorm.train.problem.one_layer import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
 
 #: Rows at a time.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relunorm.train.problem.lm import Model, Point, dense_step
+from relunorm.train.problem.levenberg_marquardt import Model, Point, dense_step
 
 #: Rows are taken in slices once features of all members would need more than this many doubles.
 SLICE_DOUBLES = 1 << 23

@@ -11,7 +11,7 @@ import torch
 from relunorm.io.graph import operations
 from relunorm.io.graph.lower import Tensor
 from relunorm.io.graph.operations import same_padding
-from relunorm.io.graph.transposed import convolve_transposed
+from relunorm.io.graph.transposed import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
 from relunorm.io.torch.aten.moves import check_result
 from relunorm.io.torch.aten.site import Site, constant, operation, reshaped, spread
@@ -60,14 +60,14 @@ def _conv_transpose(
 ) -> Tensor:
     matrix = constant(weight, "weight")
     axes = matrix.ndim - 2
-    pads = [(p, p) for p in spread(padding, axes)]
+    extra = spread(output_padding, axes)
+    pads = [(p, p - more) for p, more in zip(spread(padding, axes), extra, strict=True)]
     offset = None if bias is None else constant(bias, "bias")
-    numbers = [spread(value, axes) for value in (stride, dilation, output_padding)]
+    steps, apart, low = spread(stride, axes), spread(dilation, axes), site.lowering
+    outward = outputs_first(matrix, groups)
 
     def convolve(x: Tensor) -> Tensor:
-        steps, apart, extra = numbers
-        low = site.lowering
-        return convolve_transposed(low, x, matrix, offset, steps, pads, apart, extra, groups)
+        return convolve_transposed(low, x, outward, offset, steps, pads, apart, groups)
 
     return _with_batch(site, input, axes, convolve)
 

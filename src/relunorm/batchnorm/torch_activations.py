@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relunorm.arguments import real_numbers
-from relunorm.batchnorm._raw import Raw, Settings, pick_points
+from relunorm.batchnorm.activations import Raw, Settings, pick_points
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.nn.batchnorm import DecomposedBatchNorm
 

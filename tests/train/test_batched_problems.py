@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from relunorm.train.problem.layered import LayeredProblem, live_start
-from relunorm.train.problem.lm import Model, dense_step, minimize
+from relunorm.train.problem.levenberg_marquardt import Model, dense_step, minimize
 from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import (
     SplineProblem,
@@ -209,7 +209,7 @@ def test_rows_are_sliced_without_changing_the_answer(monkeypatch):
     deep = live_start(x, (4, 3), 2, torch.Generator().manual_seed(1))
     whole = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     whole_deep = LayeredProblem(x, y, weight).linearize(deep)
-    for module in ("shallow", "layered"):
+    for module in ("one_layer", "layered"):
         monkeypatch.setattr(f"relunorm.train.problem.{module}.SLICE_DOUBLES", 100)
     sliced = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     sliced_deep = LayeredProblem(x, y, weight).linearize(deep)

@@ -1,7 +1,7 @@
 """What the probes measure from, and where it comes from when activations fit in memory.
 
 `Raw` is all that a layer is reduced to; arrays and networks are reduced here, torch modules in
-`relunorm.batchnorm._torch_stream`.
+`relunorm.batchnorm.torch_activations`.
 """
 
 from __future__ import annotations
