@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 #: A sign that is not decided.
 OPEN = -1
 
+#: No wall, of those that a programme rests on.
+NO_WALL = -1
+
 #: Corners of a cell that are kept.
 MOST_CORNERS = 64
 
@@ -60,6 +63,8 @@ class Nodes(NamedTuple):
     rows: Array  # walls: rows[k] . t <= rhs[k]
     rhs: Array
     owner: NDArray[np.int64]  # the unit of a wall; -1 for sides of the domain
+    wall: NDArray[np.int64]  # (units,): the wall of a unit; -1 if it has none
+    bases: NDArray[np.int64]  # (2 units, d): walls that the last programmes rested on
     slopes: Array  # (2, units)
     memory: Array  # (7, units)
     jacobian: Array  # (2, outputs, d)
@@ -99,6 +104,8 @@ def new_nodes(window: Window) -> Nodes:
         np.zeros((given + units + 1, d)),
         np.zeros(given + units + 1),
         np.full(given + units + 1, -1),
+        np.full(units, -1),
+        np.full((2 * units, d), NO_WALL),
         np.zeros((2, units)),
         np.zeros((7, units)),
         np.zeros((2, outputs, d)),
@@ -157,7 +164,7 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
         for i in range(net.first[q], net.first[q + 1]):
             if not before:
                 _add_up(net, nodes, bits, q, i, decided)
-            off = place.margin * nodes.size[i]
+            off, nodes.wall[i] = place.margin * nodes.size[i], -1
             if bits[i] < 0:
                 least, most = forms[0, i, d] - off, forms[1, i, d] + off
                 for k in range(d):
@@ -182,7 +189,7 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
                 else:
                     for k in range(d):
                         nodes.rows[m, k] = s * forms[side, i, k] / length
-                    nodes.rhs[m], nodes.owner[m] = room / length, i
+                    nodes.rhs[m], nodes.owner[m], nodes.wall[i] = room / length, i, m
                     m += 1
             if not before or bits[i] < 0 or bits[i] != shown[i]:
                 _pass_on(net, nodes, q, i, bits[i], low[i], high[i])

@@ -35,6 +35,7 @@ from relunorm.lipschitz.search.cells import (
 )
 from relunorm.lipschitz.search.corners import beyond, cut_off, divide, middle, remember
 from relunorm.lipschitz.search.lookahead import is_low
+from relunorm.lipschitz.search.programmes import reach as reach_of
 
 #: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
 INSIDE = 1e-9
@@ -257,7 +258,7 @@ def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-
         worth = old - NARROWER * (high[i] - low[i])
         if beyond(nodes, max(least, worth) - constant):
             continue  # a corner shows that a programme would not help
-        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
+        status = reach_of(nodes, place, i, side, -np.inf)
         record[RESUME] = at
         if status == STOPPED:
             return CUT_OFF
@@ -327,7 +328,7 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
             if here > 0.0 or beyond(nodes, -constant):
                 continue
             stop = -constant - 1e-12 * nodes.size[i]
-            status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, work)
+            status = reach_of(nodes, place, i, side, stop)
             if status == STOPPED:
                 return CUT_OFF
             if status == EMPTY and _contradict(nodes, place, tape, used):
