@@ -13,9 +13,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
-from relunorm.lipschitz.search.proof import SlopeProof
-from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import (
+from relunorm.lipschitz.search.marks import (
     FORMS,
     LOW,
     NEED,
@@ -26,6 +24,8 @@ from relunorm.lipschitz.search.signs import (
     SPLIT,
     TOUCH,
 )
+from relunorm.lipschitz.search.proof import SlopeProof
+from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.search.tape import Tape
 

@@ -1,10 +1,14 @@
-"""Linear programmes over a cell that begin where the last one for the same unit ended, compiled.
+"""Linear programmes over a cell, compiled.
 
 Cells of nodes that follow each other differ in a few walls. So the walls that the last programme
 with the same aim rested on, those of them that still stand, are entered at once, without asking
-which row is violated most; the other coordinates go to the sides of the box that fit. If all
-multipliers are then >= 0, `descend` goes on from there with a few pivots instead of from a corner
-of the box.
+which row is violated most; the other coordinates go to the sides of the box that fit. Walls whose
+multipliers are negative then leave again. From there `descend` takes a few pivots, where from a
+corner of the box it takes two or three times as many.
+
+A ball is cut out of its box where programmes leave it: a half-space that touches the ball next to
+the point found is one more row, and the pivots go on. What is proved rests on the walls alone: the
+multipliers of such half-spaces add up to a remainder that `dual_bound` meets with its length.
 """
 
 from __future__ import annotations
@@ -12,33 +16,96 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.compiled.jit import inner, kernel_part
-from relunorm.compiled.simplex import ABSENT, FEASIBLE, FOUND, descend, pivot_row
-from relunorm.lipschitz.search.cells import COUNT, NO_WALL, WALLS
+from relunorm.compiled.simplex import ABSENT, FEASIBLE, FOUND, descend, maximize, pivot_row
+from relunorm.lipschitz.search.cells import COUNT, CUTS, MOST_CUTS, NO_WALL, WALLS
 
 #: Entries of a pivot row below this are too small to enter a wall by.
 PIVOT = 1e-3
 
+#: How far outside of a ball a point may lie, relative to its radius.
+NEAR_BALL = 1e-10
+
 
 @kernel_part
-def reach(nodes, place, unit, side, stop):  # type: ignore[no-untyped-def]
-    """Maximise goal[0], the form of a unit or its negative, over the cell; as `maximize` does."""
-    goal, work, m = nodes.goal[0], nodes.work, nodes.whole[WALLS]
+def over_cell(nodes, place):  # type: ignore[no-untyped-def]
+    """Maximise goal[0] over the cell; as `maximize` does."""
+    goal, rows, rhs, work = nodes.goal[0], nodes.rows, nodes.rhs, nodes.work
+    m = _rows(nodes)
+    status = maximize(goal, rows, rhs, m, place.lo, place.hi, -np.inf, work)
+    return _round_off(nodes, place, -np.inf, status) if place.norm > 0.0 else status
+
+
+@kernel_part
+def reach_of(nodes, place, unit, side, stop):  # type: ignore[no-untyped-def]
+    """The same with goal[0] the form of a unit or its negative, from the walls of the last time."""
+    goal, work = nodes.goal[0], nodes.work
     walls = nodes.bases[2 * unit + side]
+    _rows(nodes)
     _enter(nodes, place, walls)
-    bound = 0.0
-    for k in range(len(goal)):
-        bound += goal[k] * work.x[k]
-    limit = 200 + 50 * (m + 2 * len(goal))
-    status, _ = descend(
-        goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, FEASIBLE, limit, bound, work
-    )
-    if status == FOUND or status == ABSENT:
+    status = _go_on(nodes, place, stop)
+    if place.norm > 0.0:
+        status = _round_off(nodes, place, stop, status)
+    if status >= ABSENT:  # or FOUND
         bits = nodes.bits[nodes.whole[COUNT] - 1]
         for k in range(len(goal)):
             row = work.basis[k]
             owner = nodes.owner[row] if row >= 0 else -1
             walls[k] = 2 * owner + bits[owner] if owner >= 0 else NO_WALL
     return status
+
+
+@inner
+def _rows(nodes):  # type: ignore[no-untyped-def]
+    """How many rows a programme begins with; many half-spaces around a ball are forgotten."""
+    if nodes.whole[CUTS] > MOST_CUTS // 2:
+        nodes.whole[CUTS] = 0
+    return nodes.whole[WALLS] + nodes.whole[CUTS]
+
+
+@kernel_part
+def _go_on(nodes, place, stop):  # type: ignore[no-untyped-def]
+    """Pivots from the basis at hand."""
+    goal, m, bound = nodes.goal[0], nodes.whole[WALLS] + nodes.whole[CUTS], 0.0
+    for k in range(len(goal)):
+        bound += goal[k] * nodes.work.x[k]
+    limit = 200 + 50 * (m + 2 * len(goal))
+    lo, hi, work = place.lo, place.hi, nodes.work
+    status, _ = descend(goal, nodes.rows, nodes.rhs, m, lo, hi, stop, FEASIBLE, limit, bound, work)
+    return status
+
+
+@kernel_part
+def _round_off(nodes, place, stop, status):  # type: ignore[no-untyped-def]
+    """Cut off points outside of the ball until the programme has one inside, or enough."""
+    while status == FOUND and nodes.whole[CUTS] < MOST_CUTS and _cut(nodes, place):
+        status = _go_on(nodes, place, stop)
+    return status
+
+
+@kernel_part
+def _cut(nodes, place):  # type: ignore[no-untyped-def]
+    """Add the half-space that touches the ball next to the point found; False if it is inside."""
+    x, ball, d = nodes.work.x, place.ball, len(place.lo)
+    at, total, square = nodes.whole[WALLS] + nodes.whole[CUTS], 0.0, 0.0
+    row = nodes.rows[at]
+    for k in range(d):
+        row[k] = (x[k] - ball[0, k]) / ball[1, k]
+        total, square = total + abs(row[k]), square + row[k] * row[k]
+    far = np.sqrt(square) if place.norm == 2.0 else total
+    if far <= 1.0 + NEAR_BALL:
+        return False
+    length, end = 0.0, 1.0
+    for k in range(d):
+        away = row[k] / far if place.norm == 2.0 else np.sign(row[k])
+        row[k] = away / ball[1, k]
+        length += row[k] * row[k]
+        end += row[k] * ball[0, k]
+    length = np.sqrt(length)
+    for k in range(d):
+        row[k] /= length
+    nodes.rhs[at], nodes.owner[at] = end / length, -1
+    nodes.whole[CUTS] += 1
+    return True
 
 
 @kernel_part
@@ -70,9 +137,9 @@ def _enter(nodes, place, walls):  # type: ignore[no-untyped-def]
     while True:  # walls that would pull the wrong way leave again
         leave = -1
         for j in range(d):
-            if basis[j] >= 0 and multipliers[j] < 0.0:
-                if leave < 0 or multipliers[j] < multipliers[leave]:
-                    leave = j
+            least = 0.0 if leave < 0 else multipliers[leave]
+            if basis[j] >= 0 and multipliers[j] < least:
+                leave = j
         if leave < 0:
             break
         most = 0
