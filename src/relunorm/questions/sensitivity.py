@@ -181,7 +181,8 @@ def sensitivity(
 
     Args:
         model: a `Network`, or anything `load` reads; relu or leaky units.
-        domain: a box or polytope; on a ball the intervals are those of the box around it.
+        domain: a box, a ball or a polytope; on a clipped ball (`NormBall`) the intervals are sound,
+            and may be wider than what is attained.
         time_limit: wall seconds; None for no limit.
         random_state: seed of the points.
         progress: called with a `Progress`.
