@@ -34,7 +34,8 @@ class Tape:
     """Pieces of a float array, appended and read back in order.
 
     Args:
-        strategy: of zlib; Z_HUFFMAN_ONLY takes half the time where numbers hardly repeat.
+        later: whether pieces are compressed when they are asked for, not when they are written:
+            for numbers that hardly repeat, of which few tapes are ever read.
 
     >>> tape = Tape()
     >>> tape.write(np.array([1.0, 2.0]))
@@ -42,15 +43,15 @@ class Tape:
     [[1.0, 2.0]]
     """
 
-    def __init__(self, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> None:
-        self._strategy = strategy
+    def __init__(self, later: bool = False) -> None:
+        self._later = later
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
         self._sizes: list[int] = []
         weakref.finalize(self, self._file.close)
 
     def write(self, numbers: Array) -> None:
         """Append a piece."""
-        piece = _packed(numbers, self._strategy)
+        piece = np.ascontiguousarray(numbers).tobytes() if self._later else _packed(numbers)
         self._file.seek(0, 2)
         self._file.write(piece)
         self._sizes.append(len(piece))
@@ -61,6 +62,10 @@ class Tape:
 
     def pieces(self, count: int | None = None) -> Iterator[bytes]:
         """The compressed pieces, or the first of them."""
+        kept = self._kept(count)
+        return (_packed(np.frombuffer(piece)) for piece in kept) if self._later else kept
+
+    def _kept(self, count: int | None = None) -> Iterator[bytes]:
         at = 0
         for size in self._sizes[:count]:
             self._file.seek(at)
@@ -68,11 +73,11 @@ class Tape:
             at += size
 
     def __iter__(self) -> Iterator[Array]:
-        return map(_unpacked, self.pieces())
+        return map(np.frombuffer if self._later else _unpacked, self._kept())
 
     @property
     def bytes(self) -> int:
-        """Length of all pieces."""
+        """Length of all pieces, as they are kept."""
         return sum(self._sizes)
 
 
@@ -105,9 +110,8 @@ class Ended:
         return sum(map(len, self.pieces()))
 
 
-def _packed(numbers: Array, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
-    packer = zlib.compressobj(1, strategy=strategy)
-    return packer.compress(np.ascontiguousarray(numbers).tobytes()) + packer.flush()
+def _packed(numbers: Array) -> bytes:
+    return zlib.compress(np.ascontiguousarray(numbers).tobytes(), 1)
 
 
 def _unpacked(piece: bytes) -> Array:

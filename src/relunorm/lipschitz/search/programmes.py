@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.compiled.jit import inner, kernel_part
-from relunorm.compiled.simplex import ABSENT, FEASIBLE, FOUND, descend, maximize, pivot_row
+from relunorm.compiled.simplex import ABSENT, FEASIBLE, FOUND, descend, maximize
 from relunorm.lipschitz.search.cells import COUNT, CUTS, MOST_CUTS, NO_WALL, WALLS
 
 #: Entries of a pivot row below this are too small to enter a wall by.
@@ -119,21 +119,31 @@ def _enter(nodes, place, walls):  # type: ignore[no-untyped-def]
         for j in range(d):
             inverse[i, j] = 0.0
         inverse[i, i], basis[i], multipliers[i], x[i] = 1.0, -2 * i - 1, goal[i], hi[i]
+    changed, count = nodes.picks, 0  # rows of the inverse that are not those of the identity
     for p in range(d):
         unit = walls[p] // 2
         row = nodes.wall[unit] if walls[p] != NO_WALL else -1
         if row < 0 or bits[unit] != walls[p] % 2:
             continue
-        pivot_row(nodes.rows, row, inverse, u)
-        leave = -1
-        for j in range(d):
-            if basis[j] < 0 and abs(u[j]) > PIVOT and (leave < 0 or abs(u[j]) > abs(u[leave])):
-                leave = j
-        if leave >= 0:
-            gap = -nodes.rhs[row]
+        gap = -nodes.rhs[row]
+        for k in range(d):
+            u[k] = nodes.rows[row, k]
+            gap += u[k] * x[k]
+        for e in range(count):
+            u[changed[e]] = 0.0
+        for e in range(count):
+            a = nodes.rows[row, changed[e]]
             for k in range(d):
-                gap += nodes.rows[row, k] * x[k]
-            _exchange(leave, row, gap, work)
+                u[k] += a * inverse[changed[e], k]
+        leave = -1
+        for k in range(d):
+            if basis[k] < 0 and abs(u[k]) > PIVOT and (leave < 0 or abs(u[k]) > abs(u[leave])):
+                leave = k
+        if leave < 0:
+            continue
+        changed[count] = leave
+        count += 1
+        _exchange(leave, row, gap, changed, count, work)
     while True:  # walls that would pull the wrong way leave again
         leave = -1
         for j in range(d):
@@ -146,8 +156,9 @@ def _enter(nodes, place, walls):  # type: ignore[no-untyped-def]
         for i in range(1, d):
             if abs(inverse[i, leave]) > abs(inverse[most, leave]):
                 most = i
-        pivot_row(nodes.rows, -2 * most - 1, inverse, u)
-        _exchange(leave, -2 * most - 1, x[most] - hi[most], work)
+        for k in range(d):
+            u[k] = inverse[most, k]
+        _exchange(leave, -2 * most - 1, x[most] - hi[most], changed, count, work)
     for j in range(d):
         if multipliers[j] < 0.0:  # from the upper side to the lower one
             i = (-basis[j] - 1) // 2
@@ -158,12 +169,13 @@ def _enter(nodes, place, walls):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _exchange(leave, row, gap, work):  # type: ignore[no-untyped-def]
+def _exchange(leave, row, gap, changed, count, work):  # type: ignore[no-untyped-def]
     """Swap the basic row ``leave`` for ``row``, whatever the signs of multipliers become."""
     x, inverse, multipliers, u = work.x, work.inverse, work.multipliers, work.pivot_row
     pivot = 1.0 / u[leave]
     rate = multipliers[leave] * pivot
-    for i in range(len(x)):
+    for e in range(count):
+        i = changed[e]
         column = inverse[i, leave] * pivot
         x[i] -= gap * column
         for j in range(len(x)):

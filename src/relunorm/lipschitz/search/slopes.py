@@ -19,7 +19,6 @@ search is then above the best slope seen.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -119,7 +118,7 @@ class Slopes:
         self._record[BEST], self._record[FLOOR] = -np.inf, target
         self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
         self._gains = np.zeros((2, units))
-        self.tape = Tape(zlib.Z_HUFFMAN_ONLY)  # multipliers are all different
+        self.tape = Tape(later=True)
 
     @property
     def best(self) -> float:
