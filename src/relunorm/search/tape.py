@@ -51,7 +51,13 @@ class Tape:
 
     def write(self, numbers: Array) -> None:
         """Append a piece."""
-        piece = np.ascontiguousarray(numbers).tobytes() if self._later else _packed(numbers)
+        self._keep(np.ascontiguousarray(numbers).tobytes() if self._later else packed(numbers))
+
+    def append(self, piece: bytes) -> None:
+        """Append a piece that is compressed already, by another thread or process."""
+        self._keep(zlib.decompress(piece) if self._later else piece)
+
+    def _keep(self, piece: bytes) -> None:
         self._file.seek(0, 2)
         self._file.write(piece)
         self._sizes.append(len(piece))
@@ -63,7 +69,7 @@ class Tape:
     def pieces(self, count: int | None = None) -> Iterator[bytes]:
         """The compressed pieces, or the first of them."""
         kept = self._kept(count)
-        return (_packed(np.frombuffer(piece)) for piece in kept) if self._later else kept
+        return (packed(np.frombuffer(piece)) for piece in kept) if self._later else kept
 
     def _kept(self, count: int | None = None) -> Iterator[bytes]:
         at = 0
@@ -96,10 +102,10 @@ class Ended:
         for numbers in self.last():
             gathered.append(numbers)
             if sum(map(len, gathered)) > PIECE:
-                yield _packed(np.concatenate(gathered))
+                yield packed(np.concatenate(gathered))
                 gathered = []
         if gathered:
-            yield _packed(np.concatenate(gathered))
+            yield packed(np.concatenate(gathered))
 
     def __iter__(self) -> Iterator[Array]:
         return map(_unpacked, self.pieces())
@@ -110,7 +116,8 @@ class Ended:
         return sum(map(len, self.pieces()))
 
 
-def _packed(numbers: Array) -> bytes:
+def packed(numbers: Array) -> bytes:
+    """A piece, compressed."""
     return zlib.compress(np.ascontiguousarray(numbers).tobytes(), 1)
 
 
