@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma
-from relunorm.compiled.jit import allocating, inner_sum, part
+from relunorm.compiled.jit import allocating, loose_part, part
 from relunorm.difference.pair import Pair
 
 Array = NDArray[np.float64]
@@ -37,8 +37,9 @@ Signs = NDArray[np.int8]
 #: What is known of a unit in both networks.
 OFF, OPEN, ON = 0, 1, 2
 
-#: Steps that tune the slopes of a bound, and how far the first goes.
-STEPS, FAR = 3, 0.7
+#: Steps that tune the slopes of a bound, and how far the first goes. Where more than this share of
+#: all units is open, no slopes help.
+STEPS, FAR, HOPELESS = 2, 0.7, 0.7
 
 
 class Flat(NamedTuple):
@@ -131,7 +132,7 @@ def difference_lines(zl, zu, el, eu, yl, yu, of_q, k):
         of_q[3 * side, k], of_q[3 * side + 1, k], of_q[3 * side + 2, k] = best_g, best_k, best_c
 
 
-@inner_sum
+@loose_part
 def _through_p(a, steep, rise, flat, size_p, size_z, slope):
     """Coefficients of p become coefficients of z; what is added, and the sizes."""
     value, size = 0.0, 0.0
@@ -143,7 +144,7 @@ def _through_p(a, steep, rise, flat, size_p, size_z, slope):
     return value, size
 
 
-@inner_sum
+@loose_part
 def _through_q(b, of_q, size_q, size_z, size_e, slope, g):
     """Coefficients of q become coefficients of e and, added, of z."""
     value, size = 0.0, 0.0
@@ -159,13 +160,13 @@ def _through_q(b, of_q, size_q, size_z, size_e, slope, g):
     return value, size
 
 
-@inner_sum
+@loose_part
 def _add(row, more):
     for j in range(len(more)):
         row[j] += more[j]
 
 
-@inner_sum
+@loose_part
 def _add_sizes(weights, sizes):
     size = 0.0
     for j in range(len(weights)):
@@ -173,7 +174,7 @@ def _add_sizes(weights, sizes):
     return size
 
 
-@inner_sum
+@loose_part
 def _largest(row, center, half, far):
     """The largest value of a row over a box, and its size."""
     value, size = row[0], abs(row[0])
@@ -200,24 +201,24 @@ def _place(before, m, d, q):
 
 
 @part
-def value_ends(flat, start, size, level, before, lines, sizes, O, center, half, far, found):
-    """Upper bounds of rows ``start (1, x, p)``, their slopes tuned.
+def value_ends(
+    flat, start, size, level, before, lines, sizes, forms, center, half, far, tilt, steps, found
+):
+    """Upper bounds of rows ``start (1, x, p)``.
 
     Args:
+        tilt: (rows, open units), slopes below relu; become those of the best of so many ``steps``.
         size: (rows,), sizes of the rows.
         level: how many layers are below them.
         before: (layers + 1,), open units before each layer.
         lines, sizes: of every open unit: steep, rise and flat, and sizes of p and z.
-        O: rows of z of the open units, layer by layer.
+        forms: rows of z of the open units, layer by layer.
     """
     rows, K, d = len(start), before[level], len(center)
-    tilt, seen = np.empty((rows, K)), np.empty((rows, K))
-    for r in range(rows):
-        found[r] = np.inf
-        for k in range(K):
-            tilt[r, k] = lines[2, k]
+    best, seen = tilt.copy(), np.empty((rows, K))
+    found[:] = np.inf
     A = np.empty_like(start)
-    for step in range(STEPS + 1):
+    for step in range(steps + 1):
         A[:] = start
         total = size.copy()
         for m in range(level - 1, -1, -1):
@@ -239,13 +240,17 @@ def value_ends(flat, start, size, level, before, lines, sizes, O, center, half, 
                 A[r, 0] += value
                 total[r] += more
             at = _place(before, m, d, 0)
-            added = np.dot(slope, O[at : at + (k1 - k0) * cols].reshape(k1 - k0, cols))
+            added = np.dot(slope, forms[at : at + (k1 - k0) * cols].reshape(k1 - k0, cols))
             for r in range(rows):
                 _add(A[r, :cols], added[r])
         for r in range(rows):
             value, more = _largest(A[r], center, half, far)
-            found[r] = min(found[r], _outward(value, more + total[r], flat))
-        if step == STEPS or K == 0:
+            value = _outward(value, more + total[r], flat)
+            if value < found[r]:
+                found[r] = value
+                best[r] = tilt[r]
+        if step == steps or K == 0:
+            tilt[:] = best
             return
         # the relaxed values where each row is largest
         for r in range(rows):
@@ -260,7 +265,7 @@ def value_ends(flat, start, size, level, before, lines, sizes, O, center, half, 
                 continue
             cols = 1 + d + k0
             at = _place(before, m, d, 0)
-            block = O[at : at + (k1 - k0) * cols].reshape(k1 - k0, cols)
+            block = forms[at : at + (k1 - k0) * cols].reshape(k1 - k0, cols)
             z = np.dot(A[:, :cols].copy(), block.T)
             for r in range(rows):
                 for i in range(k1 - k0):
@@ -329,7 +334,7 @@ def difference_ends(
 
 
 @part
-def bound_box(flat, lo, hi, signs, upper, score, work):
+def bound_box(flat, lo, hi, signs, upper, score, corner, work):
     """Bound one box; ``signs`` of all units become those on the box."""
     FZ, FY, FE, FT, OZ, OY, OE, of_z, of_y, of_q, sizes_z, sizes_y, sizes_q = work
     d, layers = len(lo), len(flat.below)
@@ -342,6 +347,7 @@ def bound_box(flat, lo, hi, signs, upper, score, work):
     total = flat.start[layers]
     kept_unit, open_unit = np.empty(total, dtype=np.intp), np.empty(total, dtype=np.intp)
     span = np.empty(total)
+    steps = 0 if (signs == OPEN).sum() > HOPELESS * total else STEPS
     for layer in range(layers + 1):
         last = layer == layers
         first = flat.start[layer]
@@ -426,6 +432,9 @@ def bound_box(flat, lo, hi, signs, upper, score, work):
                 flat, A, B, sums, layer, before, of_z, sizes_z, of_q, sizes_q, OZ, OE,
                 center, half, far, upper,
             )  # fmt: skip
+            worst = np.argmax(upper)
+            for j in range(d):
+                corner[j] = hi[j] if A[worst, 1 + j] > 0.0 else lo[j]
             _scores(seen, upper, before, of_z, of_q, span, OZ, half, layers, score)
             return
         some = np.empty(count, dtype=np.intp)
@@ -439,14 +448,24 @@ def bound_box(flat, lo, hi, signs, upper, score, work):
         for i in range(opened):
             sums[i] = sums[opened + i] = 4 * size[0, some[i]]
             A[i], A[opened + i] = Z[some[i]], -Z[some[i]]
+        tilt = np.empty((2 * opened, K))
+        for i in range(2 * opened):
+            tilt[i] = of_z[2, :K]
         value_ends(
-            flat, A, sums, layer, before, of_z, sizes_z, OZ, center, half, far, ends[0]
-        )
+            flat, A, sums, layer, before, of_z, sizes_z, OZ, center, half, far,
+            tilt, steps, ends[0],
+        )  # fmt: skip
+        # what suits z suits its copy, too
+        for k in range(K):
+            if of_y[0, k] == 0.0 or of_y[0, k] == 1.0:
+                tilt[:, k] = of_y[0, k]
+            elif of_z[0, k] == 0.0 or of_z[0, k] == 1.0:
+                tilt[:, k] = of_y[2, k]
         for i in range(opened):
             sums[i] = sums[opened + i] = 4 * size[2, some[i]]
             A[i], A[opened + i] = Y[some[i]], -Y[some[i]]
         value_ends(
-            flat, A, sums, layer, before, of_y, sizes_y, OY, center, half, far, ends[2]
+            flat, A, sums, layer, before, of_y, sizes_y, OY, center, half, far, tilt, 0, ends[2]
         )
         for i in range(opened):
             r = some[i]
@@ -534,13 +553,14 @@ def _scores(seen, upper, before, of_z, of_q, span, OZ, half, layers, score):
 
 
 @allocating
-def bound_boxes(flat, lo, hi, signs, upper, score):
+def bound_boxes(flat, lo, hi, signs, upper, score, corner):
     """Bound boxes ``lo <= x <= hi``, (boxes, inputs), one after the other.
 
     Args:
         signs: (boxes, units), OFF, OPEN or ON: what is known; becomes what is found.
         upper: (boxes, 2 outputs), gets bounds of g - f, then of f - g.
         score: (boxes, inputs), gets what cutting across each input promises.
+        corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
     """
     d, n = lo.shape[1], signs.shape[1]
     short, long = n * (1 + d + n), n * (1 + d + 2 * n)
@@ -551,4 +571,4 @@ def bound_boxes(flat, lo, hi, signs, upper, score):
         np.empty((2, n)), np.empty((2, n)), np.empty((2, n)),
     )  # fmt: skip
     for k in range(len(lo)):
-        bound_box(flat, lo[k], hi[k], signs[k], upper[k], score[k], work)
+        bound_box(flat, lo[k], hi[k], signs[k], upper[k], score[k], corner[k], work)
