@@ -20,7 +20,7 @@ import numpy as np
 from record import record
 
 from relunorm.batchnorm import Tree, gamma, propagate
-from relunorm.batchnorm._random_layer import (
+from relunorm.batchnorm.random_layer import (
     inner_products,
     multiply_by_root,
     normalize_and_respond,

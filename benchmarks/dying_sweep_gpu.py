@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relunorm.dying.sweep import STRETCH, Plan, Sweep
+from relunorm.dying.scale_sweep import STRETCH, Plan, Sweep
 
 
 def generated() -> dict[str, tuple[np.ndarray, np.ndarray]]:

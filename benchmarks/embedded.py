@@ -26,7 +26,7 @@ from record import record
 
 import relunorm as rn
 from relunorm.embedded import Export, verify
-from relunorm.embedded.pieces.line import Pieces
+from relunorm.embedded.pieces.one_input import Pieces
 from relunorm.errors import InvalidInputError
 from relunorm.network.head import NO_HEAD
 

@@ -16,7 +16,7 @@ import torch
 from record import record
 from sklearn.datasets import load_diabetes, make_friedman1
 
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 
 COVERAGES = (0.8, 0.9)
 

@@ -26,7 +26,7 @@ import torch
 from record import record
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 
 METHODS = ("pwlf fitfast", "pwlf fit (differential evolution)", "piecewise-regression")
 

@@ -30,7 +30,7 @@ from record import record
 from torch import nn
 
 from relunorm.dying.revive.schedule import Reviver
-from relunorm.dying.sweep import STRETCH, Plan, Sweep, by_name
+from relunorm.dying.scale_sweep import STRETCH, Plan, Sweep, by_name
 from relunorm.papers.regression_data import load_tables
 
 #: Where the batched runs go; the one-by-one runs of 200 units are faster on a CPU than on a GPU.

@@ -23,7 +23,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 
 Rows = tuple[np.ndarray, np.ndarray]
 Draw = Callable[[np.random.Generator], Rows]

@@ -23,10 +23,10 @@ from record import record
 from training_figures import CHOSEN_ON, figures, timed
 from training_table import peers
 
-from relunorm.train.estimator import ReLURegressor
-from relunorm.train.problem.lm import minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.levenberg_marquardt import minimize
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import SplineProblem, stratified_knots
+from relunorm.train.regressor import ReLURegressor
 
 NOTE = "CPU seconds of one fit, one thread."
 

@@ -11,7 +11,7 @@ import numpy as np
 from record import record
 
 from relunorm.papers.reduced import Experiment
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.bound import spline_bound
 from relunorm.train.solve.crossing import crossing_bound
 

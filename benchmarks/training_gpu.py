@@ -11,8 +11,8 @@ import time
 import numpy as np
 import torch
 
-from relunorm.train.problem.lm import minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.levenberg_marquardt import minimize
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.spline import SplineProblem, stratified_knots
 
 

@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 
 #: Rows on which a Gaussian process chooses its kernel's parameters; it predicts from all rows.
 GP_ROWS = 400

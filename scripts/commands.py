@@ -16,6 +16,7 @@ def text() -> str:
     import typer
 
     from relunorm.cli import app
+    from relunorm.cli.output import Command
 
     lines = [
         "# Commands",
@@ -32,6 +33,8 @@ def text() -> str:
                 continue
             lines.extend([f"## {before}{name}", "", *_paragraphs(command.help or "")])
             examples = command.epilog.split("\n\n")[1:]
+            if isinstance(command, Command):
+                command.fill()
             lines.extend(["```text", *examples, "```", "", "| | |", "| --- | --- |"])
             lines.extend(_row(param) for param in command.params)
             lines.append("")
@@ -42,7 +45,8 @@ def text() -> str:
 
 def _row(param: Any) -> str:
     if param.opts[0].startswith("-"):
-        spelled = ", ".join(f"`{option}`" for option in param.opts)
+        value = "" if param.is_flag else " VALUE"
+        spelled = ", ".join(f"`{option}{value}`" for option in param.opts)
     else:
         spelled = f"`{(param.metavar or param.name).upper()}`"
     told = " ".join((getattr(param, "help", "") or "").split()).replace("|", r"\|")

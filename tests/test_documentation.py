@@ -26,12 +26,17 @@ def _script(name: str) -> ModuleType:
     return module
 
 
-tutorials, commands = _script("tutorials"), _script("commands")
+tutorials, commands, operations = map(_script, ("tutorials", "commands", "operations"))
 
 
 def test_the_page_of_commands_is_current() -> None:
     """`python scripts/commands.py` writes it."""
     assert commands.PAGE.read_text(encoding="utf-8") == commands.text()
+
+
+def test_the_list_of_operations_is_current() -> None:
+    """`python scripts/operations.py` writes it."""
+    assert operations.PAGE.read_text(encoding="utf-8") == operations.text()
 
 
 @pytest.mark.parametrize("name", tutorials.scripts())

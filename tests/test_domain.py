@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relunorm as rn
+from relunorm.domain.documents import holds
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.domains import parse_domain
+
+LINE = rn.Box([-1.0], [1.0])
+SQUARE, DISK = rn.Box.cube(2, -1, 1), rn.Ball([0.0, 0.0], 1.0)
+DIAMOND = rn.Polytope([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], [1.0] * 4)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -304,3 +309,26 @@ def test_the_box_around_a_ball_holds_it(middle: float, reach: float) -> None:
         assert Fraction(box.lo[0]) <= low < high <= Fraction(box.hi[0])
         assert Fraction(float(np.nextafter(box.lo[0], np.inf))) > low  # and no smaller box does
         assert Fraction(float(np.nextafter(box.hi[0], -np.inf))) < high
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        (SQUARE, SQUARE, True),
+        (SQUARE, rn.Box([-1.0, -1.0], [1.0, 1.0 + 2**-52]), False),
+        (SQUARE, DISK, True),
+        (DISK, SQUARE, False),
+        (rn.Ball([0.0, 0.0], 1.5), SQUARE, True),
+        (DISK, rn.Ball([0.5, 0.0], 0.5), True),
+        (DISK, rn.Ball([0.5, 0.0], 0.5 + 2**-53), False),
+        (DIAMOND, DISK, False),
+        (DIAMOND, rn.Ball([0.0, 0.0], 0.7), True),
+        (DIAMOND, rn.Box.cube(2, -0.5, 0.5), True),
+        (DIAMOND, rn.Box.cube(2, -0.5, 0.5 + 2**-53), False),
+        (DIAMOND, DIAMOND, True),
+        (rn.Box.cube(2, -1.1, 1.1), DIAMOND, True),
+        (SQUARE, LINE, False),
+    ],
+)
+def test_which_domain_holds_which(outer, inner, expected: bool) -> None:
+    assert holds(outer, inner) == expected

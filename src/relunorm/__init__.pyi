@@ -50,6 +50,6 @@ from relunorm.sweep.store import Store as Store
 from relunorm.sweep.sweep import Sweep as Sweep
 from relunorm.sweep.sweep import sweep as sweep
 from relunorm.train.classifier import ReLUClassifier as ReLUClassifier
-from relunorm.train.estimator import ReLURegressor as ReLURegressor
+from relunorm.train.regressor import ReLURegressor as ReLURegressor
 
 __version__: str

@@ -30,6 +30,8 @@ from relunorm.errors import InvalidInputError, TimeLimitError
 #: Why a result is not complete, in the words every room uses.
 TIME_LIMIT, INTERRUPTED = "time limit", "interrupted"
 
+#: Seconds for what is left to do after Ctrl-C, so that what was found until then can be kept.
+LAST_MOMENT = 2.0
 #: Seconds between two reports of one call, unless it asks for one.
 PACE = 0.1
 
@@ -253,6 +255,30 @@ Listener = Callable[[Progress], None]
 
 #: What this process has compiled.
 _compiled: set[str] = set()
+#: Who is told of compiling where a call has no listener of its own.
+_bystanders: list[Listener] = []
+
+
+@contextmanager
+def overhearing(listener: Listener) -> Iterator[None]:
+    """Have ``listener`` told of compiling, also in calls that take no ``progress``."""
+    _bystanders.append(listener)
+    try:
+        yield
+    finally:
+        _bystanders.remove(listener)
+
+
+def compiling(what: str) -> None:
+    """Tell who overhears that the next call compiles, or loads what was compiled: once a process.
+
+    >>> heard = []
+    >>> with overhearing(heard.append):
+    ...     compiling("an example")
+    >>> heard[0].message
+    'compiling an example (once per installation, not counted as time)'
+    """
+    Teller(None, NO_LIMIT).compile(what, lambda: None)
 
 
 class Teller:
@@ -310,7 +336,10 @@ class Teller:
         """Have ``run`` compile kernels (or load them), once a process: announced, not counted."""
         if what in _compiled:
             return
-        self(f"compiling {what} (once per installation, not counted as time)")
+        message = f"compiling {what} (once per installation, not counted as time)"
+        self(message)
+        if self.listener is None and _bystanders:
+            _bystanders[-1](Progress(message))
         with self.clock.pause():
             run()
         _compiled.add(what)

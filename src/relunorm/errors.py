@@ -44,6 +44,10 @@ class UnsupportedFormatError(RelunormError, ValueError):
     """A file or object of a kind relunorm does not read or write."""
 
 
+class SeveralTensorsError(UnsupportedFormatError):
+    """A module that does not take one tensor and give one."""
+
+
 class MissingDependencyError(RelunormError, ImportError):
     """An optional package that this call needs is not installed."""
 
@@ -73,19 +77,13 @@ class UnsupportedOperationError(RelunormError, ValueError):
         operations: every offender as ``(place, operation)``, in graph order.
     """
 
-    def __init__(self, source: str, operations: Sequence[tuple[str, str]], supported: str):
+    def __init__(self, source: str, operations: Sequence[tuple[str, str]], advice: str):
         self.operations = tuple(operations)
         listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
         count = len(self.operations)
-        why = "Networks are read exactly or not at all; these are not known to be piecewise linear"
-        known = f"\nSupported: {supported}."
-        if any("quant" in operation.lower() for _, operation in operations):
-            why = "This model rounds its values as it computes (it is quantized, or made ready for "
-            why += "that); pass the one in floating point that it was made from"
-            known = ""
         super().__init__(
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
-            f"{listing}\n{why}.{known}"
+            f"{listing}\n{advice}"
         )
 
 

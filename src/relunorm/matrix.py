@@ -78,6 +78,19 @@ def longest_row(matrix: Matrix) -> int:
     return matrix.shape[1]
 
 
+def row_counts(matrix: Matrix) -> Vector:
+    """How many entries of each row are not 0."""
+    if sp.issparse(matrix):
+        return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
+    return np.count_nonzero(matrix, axis=1).astype(np.float64)
+
+
+def triples(matrix: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
+    """Row, column and value of every entry that is not 0."""
+    ends, columns, values = csr_parts(matrix)
+    return np.repeat(np.arange(len(ends) - 1), np.diff(ends)), columns, values
+
+
 def csr_parts(matrix: Matrix) -> tuple[NDArray[Any], NDArray[Any], Vector]:
     """Row ends, columns and values of the nonzero entries, as canonical CSR has them.
 

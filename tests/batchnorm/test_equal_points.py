@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from relunorm.batchnorm import gram_step, odd_points, propagate
-from relunorm.batchnorm._random_layer import triangular_root
 from relunorm.batchnorm.gram import EqualPoints, merged_step
+from relunorm.batchnorm.random_layer import triangular_root
 from relunorm.errors import InvalidInputError
 
 FULL = {}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relunorm.batchnorm import propagate
-from relunorm.batchnorm._random_layer import (
+from relunorm.batchnorm.random_layer import (
     FEW,
     inner_products,
     multiply_by_root,

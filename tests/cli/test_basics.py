@@ -9,8 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import relunorm as rn
+from relunorm.cli import app
+from relunorm.cli.output import either
+from relunorm.clock import overhearing
+from relunorm.embedded.c.c_file import TARGETS
+from relunorm.errors import InvalidInputError
+from relunorm.forms.shapes import SHAPES
 
 
 def relunorm(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -89,3 +96,66 @@ def test_warm_up_names_what_it_compiled(capsys: pytest.CaptureFixture[str]) -> N
     seconds = json.loads(capsys.readouterr().out)["cpu_seconds"]
     assert len(seconds) >= 6
     assert all(value >= 0 for value in seconds.values())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("normalize", "example:moons", "-o", "m.npz", "--domain", "box:-1,1", "--certificate"),
+        ("compare", "example:moons", "example:moons", "--domain", "box:-1,1", "--certificate"),
+        ("export", "example:moons", "--domain", "box:-1,1", "-o"),
+        ("lipschitz", "example:moons", "--domain", "box:-1,1", "--proof"),
+        ("sensitivity", "example:moons", "--domain", "box:-1,1", "--proof"),
+        ("maximize", "example:moons", "--domain", "box:-1,1", "--direction", "0", "--proof"),
+        ("regions", "example:moons", "-o"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_before_the_work(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the model was read")
+
+    monkeypatch.setattr("relunorm.io.load", never)
+    done = CliRunner().invoke(app, [*arguments, "/nowhere/file.npz"])
+    assert isinstance(done.exception, InvalidInputError)
+    assert "the folder /nowhere does not exist" in str(done.exception)
+
+
+def test_an_answer_without_a_proof_is_printed_all_the_same(tmp_path: Path) -> None:
+    proof = tmp_path / "proof.json"
+    arguments = ["maximize", "example:moons", "--domain", "box:-2,3", "--direction", "0"]
+    done = CliRunner().invoke(
+        app, [*arguments, "--time-limit", "0", "--proof", str(proof), "--json"]
+    )
+    assert done.exit_code == 3
+    assert "there is no proof yet" in done.stderr
+    assert json.loads(done.stdout)["proof"] is None
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "listed"), [("normalize", SHAPES), ("export", TARGETS)], ids=["forms", "targets"]
+)
+def test_a_help_lists_what_a_registry_holds(command: str, listed: dict[str, object]) -> None:
+    page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
+    assert either(listed) in " ".join(page.split())
+
+
+def test_a_command_tells_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in calls that take no ``progress``, such as the walls of a region."""
+    heard: list[str] = []
+    monkeypatch.setattr("relunorm.clock._compiled", set())
+    network = rn.load("example:moons")
+    region = rn.region_at(network, np.array([0.1, 0.2]), rn.Box.cube(2))
+    found = rn.maximize(network, rn.Box.cube(2), [1.0])
+    with overhearing(lambda said: heard.append(said.message)):
+        region.vertices()
+        assert found.certificate is not None
+        assert found.certificate.verify(network).holds
+    for what in ("the walls of a region", "the corners of a region", "the replay of its proofs"):
+        assert f"compiling {what} (once per installation, not counted as time)" in heard
+    heard.clear()
+    with overhearing(lambda said: heard.append(said.message)):
+        region.vertices()
+    assert not heard

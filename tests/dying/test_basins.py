@@ -87,3 +87,9 @@ def test_interrupt_keeps_what_was_found():
 def test_bad_arguments(bad):
     with pytest.raises(InvalidInputError):
         dying.basin(**{"gamma": 1.0, "beta": 0.0, **bad})
+
+
+@pytest.mark.parametrize("options", [{"grid": 2.5}, {"mode": "xx"}, {"mode": "eager"}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(InvalidInputError):
+        dying.basin(**{"grid": 3, **options})

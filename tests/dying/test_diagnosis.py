@@ -198,3 +198,19 @@ def test_names_of_classes_have_no_scale():
     net, x = rn.Network.from_weights([[[1.0]], [[1.0]]]), [[1.0], [2.0]]
     for y in (["a", "b"], np.array(["a", "b"], dtype=object)):
         assert rn.diagnose(net, x, y).target is None
+
+
+def test_leaky_units_are_not_dead_and_maxima_are_no_units():
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    leaky = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 1))
+    leaky[0].bias.data[1] = -1e3
+    assert rn.diagnose(leaky, x).dead == 0
+    pool = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    pool.append(nn.Linear(12, 2))
+    assert rn.diagnose(pool, np.ones((2, 1, 6, 6))).units == 3
+
+
+def test_an_optimizer_is_named_by_a_word():
+    net = rn.Network.from_weights([[[1.0]], [[1.0]]])
+    with pytest.raises(InvalidInputError):
+        rn.diagnose(net, [[1.0]], [1.0], optimizer=object())  # type: ignore[arg-type]

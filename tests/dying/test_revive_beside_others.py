@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from relunorm.dying import (
     revive_live_,
     wiring,
 )
+from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.errors import InvalidInputError
 
 
@@ -131,3 +133,27 @@ def test_schedules_check_their_arguments():
             with pytest.raises(InvalidInputError, match="optimizer"):
                 schedule(model, x, other)
     assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(("closure", "amsgrad"), [(True, False), (False, True), (True, True)])
+def test_fresh_units_with_closures_and_amsgrad(closure, amsgrad):
+    gen = torch.Generator().manual_seed(0)
+    gradients = torch.randn(120, 4, generator=gen, dtype=torch.float64)
+    joint = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([joint], lr=0.01, amsgrad=amsgrad)
+
+    def step(each, parameter, g):
+        def give():
+            parameter.grad = g.clone()
+
+        each.step(give) if closure else (give(), each.step())
+
+    for g in gradients[:40]:
+        step(optimizer, joint, g)
+    FreshUnits(optimizer).reset(joint, (torch.tensor([3]),))
+    new = joint.detach()[3:].clone().requires_grad_()
+    newborn = torch.optim.Adam([new], lr=0.01, amsgrad=amsgrad)
+    for g in gradients[40:]:
+        step(optimizer, joint, g)
+        step(newborn, new, g[3:])
+        np.testing.assert_allclose(joint.detach()[3:], new.detach(), rtol=1e-9)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from relunorm.dying.sweep import RULES, STRETCH, Plan, Rule, Sweep, by_name
+from relunorm.dying.scale_sweep import RULES, STRETCH, Plan, Rule, Sweep, by_name
 from relunorm.errors import InvalidInputError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -105,7 +105,7 @@ def test_killed_ten_times_it_ends_with_the_same_table(tmp_path):
     whole = plan(updates=6000, deltas=(0.0,), rules=by_name(["adam", "sgd momentum 0.9"]))
     unbroken = Sweep(whole, tables()).run()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["relunorm.dying.sweep", "torch"])
+    context.set_forkserver_preload(["relunorm.dying.scale_sweep", "torch"])
     path, rng, kills = str(tmp_path / "sweep.pt"), np.random.default_rng(0), 0
     while kills < 10:
         process = context.Process(target=_run, args=(path, whole))

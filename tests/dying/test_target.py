@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
+from torch import nn
 
+import relunorm.dying as dying
 from relunorm.dying import RunningTargetScaler, TargetScaler
+from relunorm.dying.diagnosis.target_advice import target_advice
 from relunorm.errors import InvalidInputError
 
 numbers = arrays(np.float64, st.integers(2, 30), elements=st.floats(-1e6, 1e6))
@@ -71,3 +74,35 @@ def test_bad_targets(bad):
         TargetScaler(gamma=-1)
     with pytest.raises(InvalidInputError, match="no targets yet"):
         TargetScaler().transform(np.ones(3))
+
+
+def test_whole_numbers_and_lists_are_scaled_as_floats():
+    y = [1, 2, 4, 9]
+    scaler = dying.TargetScaler().fit(y)
+    expected = (np.array(y) - 4) / np.std(y)
+    np.testing.assert_allclose(scaler.transform(torch.tensor(y)), expected, rtol=1e-6)
+    np.testing.assert_allclose(scaler.transform(y), expected)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1.0])
+def test_running_scaler_over_the_whole_range(size):
+    y = size * np.random.default_rng(0).normal(1, 1, 60)
+    running = dying.RunningTargetScaler()
+    for part in np.array_split(y, 7):
+        running.update(part)
+    np.testing.assert_allclose(running.scale_ / size, [(y / size).std()], rtol=1e-12)
+
+
+def test_preserve_checks_before_it_changes():
+    running = dying.RunningTargetScaler().update([[1.0], [2.0]])
+    for layer in (nn.Linear(2, 1, bias=False), nn.Linear(2, 3)):
+        with pytest.raises(InvalidInputError):
+            running.preserve(layer, [[9.0], [5.0]])
+    assert running.count == 2
+
+
+def test_one_constant_column_of_several():
+    y = np.column_stack([np.ones(9), np.arange(9.0)])
+    found = target_advice(y)
+    assert found.gamma == pytest.approx(np.arange(9.0).std())
+    assert "1 of 2 target columns" in " ".join(found.advice)

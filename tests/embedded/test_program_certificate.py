@@ -19,9 +19,9 @@ from scalar_program import exact_network
 from relunorm import Box, Network, to_c
 from relunorm.embedded import Export, ProgramCertificate, verify
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
-from relunorm.embedded.c.file import Options
-from relunorm.embedded.certificate import seal, tables_digest
-from relunorm.embedded.claims import notes
+from relunorm.embedded.c.c_file import Options
+from relunorm.embedded.guarantees import notes
+from relunorm.embedded.program_certificate import seal, tables_digest
 from relunorm.embedded.programs import c_file, tables
 from relunorm.embedded.proof.layerwise import walk_through
 from relunorm.errors import InvalidInputError

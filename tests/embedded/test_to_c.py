@@ -18,8 +18,8 @@ from relunorm.embedded import verify
 from relunorm.embedded.arithmetic.integers import RANGES, chosen
 from relunorm.embedded.arithmetic.scales import _Builder, build
 from relunorm.embedded.arithmetic.terms import Kernel
-from relunorm.embedded.c.file import TARGETS, Target
-from relunorm.embedded.c.tables import read_tables
+from relunorm.embedded.c.c_file import TARGETS, Target
+from relunorm.embedded.c.read_back import read_tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Activation, Affine, Layer
 from relunorm.network.head import Head, Step
@@ -264,7 +264,7 @@ def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch)
     made = to_c(mlp(2, 3), Box.cube(2), style="pieces", **QUICK)
     assert made.multiplications == 6
     assert verify(made.certificate, made.network, made.source).holds
-    monkeypatch.setattr("relunorm.embedded.pieces.tree_build.MOST_PIECES", 5)
+    monkeypatch.setattr("relunorm.embedded.pieces.two_input_cuts.MOST_PIECES", 5)
     with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
         to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
 
@@ -343,12 +343,12 @@ def test_single_precision_is_bounded_too() -> None:
         ({"input_shift": 1.5}, "expected a whole number"),
         ({"flash": 10}, "the tables need [0-9,]+ bytes"),
         ({"ram": 1}, "the buffers need [0-9,]+ bytes"),
-        ({"parts": 0}, "expected a whole number >= 1"),
+        ({"parts": 0}, "expected a whole number of at least 1"),
         ({"name": 5}, "name is 5, expected text"),
-        ({"random_state": -1}, "random_state is -1, expected a whole number >= 0"),
+        ({"random_state": -1}, "random_state is -1, expected a whole number of at least 0"),
         ({"integer_inputs": True, "floats": True}, "in single precision takes floats"),
-        ({"samples": 0}, "samples is 0, expected a whole number >= 1"),
-        ({"flash": "much"}, "flash is 'much', expected a whole number >= 0"),
+        ({"samples": 0}, "samples is 0, expected a whole number of at least 1"),
+        ({"flash": "much"}, "flash is 'much', expected a whole number of at least 0"),
         ({"epsilon": "0.1"}, "expected a finite number > 0"),
     ],
 )

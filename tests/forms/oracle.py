@@ -25,5 +25,6 @@ def exact_value(network: Network, point: np.ndarray) -> list[Fraction]:
         slope = Fraction(layer.activation.slope)
         kind = layer.activation.kind
         z = affine(layer.affine)
-        values.append([v if v > 0 else (slope * v if kind == "leaky" else Fraction(0)) for v in z])
+        below = {"leaky": slope, "identity": Fraction(1)}.get(kind, Fraction(0))
+        values.append([v if v > 0 else below * v for v in z])
     return affine(network.output)

@@ -20,6 +20,8 @@ from relunorm.forms.comparison.shallow import shallow_form
 from relunorm.forms.rewrite import dense_rows
 from relunorm.network import Activation, Affine, Layer, Network
 
+build = rn.Network.from_weights
+
 
 @settings(max_examples=25)
 @given(networks(max_depth=4), st.integers(0, 2**32 - 1))
@@ -229,3 +231,16 @@ def test_networks_without_units_left_are_the_same_whatever_they_were() -> None:
     step = Network.from_weights([[[1.0]], [[2.0]]], activation="step")  # 2 on the box
     relu = Network.from_weights([[[-1.0]], [[2.0]]], [[0.0], [2.0]])
     assert rn.fingerprint(step, box) == rn.fingerprint(relu, box)
+
+
+@pytest.mark.parametrize("scales", [(3.0, 7.0), (0.1, 0.3), (1e5, 1 / 3)])
+def test_rounded_fingerprint_of_a_function_that_is_zero(scales: tuple[float, float]) -> None:
+    """What is left of 0 by rounding was scaled up and hashed."""
+    row, bias, out = np.array([0.1, 0.2]), 0.05, 0.7
+    first = build([[row, row], [[out, -out]]], [[bias, bias], [0.5]])
+    rows, ends = [row * s for s in scales], [out / scales[0], -out / scales[1]]
+    second = build([rows, [ends]], [[bias * s for s in scales], [0.5]])
+    square = rn.Box.cube(2, -1, 1)
+    assert rn.fingerprint(first, square, 9) == rn.fingerprint(second, square, 9)
+    other = build([rows, [[ends[0], ends[1] * (1 + 1e-6)]]], second.weights()[1])
+    assert rn.fingerprint(first, square, 9) != rn.fingerprint(other, square, 9)

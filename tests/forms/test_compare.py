@@ -19,10 +19,11 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.clock import Clock
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.certificate.verification import verify
-from relunorm.forms.comparison.stepwise import stepwise_difference
+from relunorm.forms.comparison.counterexample import uphill
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
 from relunorm.io.graph.structured import lower
@@ -183,6 +184,44 @@ def test_refusals() -> None:
         rn.compare(a, a, rn.Box.cube(3))
     with pytest.raises(InvalidInputError, match="tolerance"):
         rn.compare(a, a, rn.Box.cube(2), tolerance=-1.0)
+
+
+def test_tolerance_zero_is_a_question() -> None:
+    """No search shows that functions are equal; one that they differ needs no tolerance."""
+    first = Network.from_weights(
+        [[[1.0, 1], [1.0, -1]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.3], [-0.5], [0.0]]
+    )
+    second = Network.from_weights(
+        [[[1.0, 1], [1.0, -1]], [[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]]],
+        [[0.1, 0.3], [-0.5, -0.5], [0.0]],
+    )
+    found = rn.compare(first, second, rn.Box.cube(2), tolerance=0.0)
+    assert found.verdict in ("equal", "unknown")
+    assert found.upper < 1e-12
+    other = second.replace(output=rn.Affine({2: [[0.5, 0.5 + 2.0**-40]]}, [0.0]))
+    assert rn.compare(first, other, rn.Box.cube(2), tolerance=0.0).verdict == "different"
+
+
+@pytest.mark.parametrize("slope", [[np.inf, 0.0], [np.nan, 1.0], [1e308, -1e300]])
+def test_gradients_that_overflow_over_a_polytope(slope: list[float]) -> None:
+    """They reached a linear programming routine as they were."""
+    diamond = rn.Polytope([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], [1.0] * 4)
+    points = uphill(diamond, np.zeros((1, 2)), np.array([slope]))
+    assert diamond.contains(points, 1e-9).all()
+
+
+@pytest.mark.parametrize("size", [1e100, 1e200])
+def test_linear_stages_that_overflow_raise_no_warning(size: float) -> None:
+    def network(bias: float) -> rn.Network:
+        stage = Layer(Affine({0: np.array([[size]])}, np.array([size])), rn.Activation("identity"))
+        units = Layer(Affine({1: np.array([[size]])}, np.array([bias])))
+        return rn.Network([stage, units], Affine({2: np.eye(1)}, np.zeros(1)), input_shape=1)
+
+    try:
+        found = rn.compare(network(0.0), network(1.0), rn.Box([-1.0], [1.0]), time_limit=2.0)
+        assert found.certificate is None or np.isfinite(found.certificate.bound)
+    except InvalidNetworkError:
+        assert size == 1e200  # the product of the stages is no number
 
 
 @pytest.mark.parametrize("kind", ["step", "relu"])
@@ -480,6 +519,103 @@ def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.
     forged = {**found.certificate.document, "networks": networks}
     forged["digest"] = seal(forged)
     assert not verify(Certificate(forged), first, moved).holds
+
+
+class _Residual(nn.Module):
+    """Batch norm at the input, on both branches, and behind the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+            nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.BatchNorm2d(4),
+        )  # fmt: skip
+        self.last = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.out(self.last(x + self.body(x)).mean((2, 3)))
+
+
+EXPORTED = {
+    "norm before the activation": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(16, 3),
+    ),
+    "norm behind it": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(4, 3),
+    ),
+    "separable": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6(),
+        nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 6, 1),
+        nn.BatchNorm2d(6), nn.ReLU6(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(6, 3),
+    ),
+    "residual": _Residual,
+}  # fmt: skip
+
+
+def _settled(name: str) -> nn.Module:
+    """One of them with statistics as after training."""
+    module, rng = EXPORTED[name](), torch.Generator().manual_seed(0)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            for value in part.state_dict().values():
+                if value.is_floating_point():
+                    value.copy_(torch.rand(value.shape, generator=rng) + 0.3)
+    return module.eval()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own exporter
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_convolutional_model_and_its_export_are_followed(name: str, tmp_path: Path) -> None:
+    module = _settled(name)
+    torch.onnx.export(module, (torch.zeros(1, 1, 6, 6),), str(tmp_path / "a.onnx"), dynamo=False)
+    first, second = rn.load(module, example=(1, 6, 6)), rn.load(tmp_path / "a.onnx")
+    box = rn.Box.cube(36)
+    found = rn.compare(first, second, box)
+    assert (found.verdict, found.method) == ("within", "following the difference step by step")
+    points = [box.sample(1, k)[0] for k in range(2)] + [np.ones(36)]
+    for point in points:
+        values = [exact_value(network, point) for network in (first, second)]
+        assert max(abs(a - b) for a, b in zip(*values, strict=True)) <= found.upper
+    assert found.certificate is not None
+    assert verify(found.certificate, first, second).holds
+
+
+def test_poolings_that_are_spelled_otherwise_are_the_same_step() -> None:
+    """Where nothing is padded it is not counted, and one window makes no steps."""
+    network = rn.load(_settled("norm behind it"), example=(1, 6, 6))
+    assert network.structure is not None
+    steps = list(network.structure.steps)
+    at = next(k for k, step in enumerate(steps) if step.kind == "average_pool")
+    geometry = dataclasses.replace(steps[at].geometry, stride=(2, 5))  # type: ignore[type-var]
+    steps[at] = dataclasses.replace(steps[at], geometry=geometry, count_padding=True)
+    other = lower(Structure(tuple(steps)), network)
+    assert same_steps(network, other)
+    padded = dataclasses.replace(geometry, pads=((1, 0), (0, 0)))
+    steps[at] = dataclasses.replace(steps[at], geometry=padded)
+    assert not same_steps(network, lower(Structure(tuple(steps)), network))
+
+
+@pytest.mark.parametrize("name", ["norm behind it", "residual"])
+def test_what_a_network_is_off_its_own_steps_is_counted(name: str) -> None:
+    """The same steps twice, but the weights of one network are not quite those of its steps."""
+    network = rn.load(_settled(name), example=(1, 6, 6))
+    layers = list(network.layers)
+    moved = {s: m * (1 + 1e-6) for s, m in layers[0].affine.terms.items()}
+    layers[0] = dataclasses.replace(layers[0], affine=Affine(moved, layers[0].affine.bias))
+    other = Network(
+        layers, network.output, input_shape=network.input_shape, structure=network.structure
+    )
+    point = np.ones(36)
+    apart = np.abs(network(point) - other(point)).max()
+    assert apart > 1e-9
+    bound, _ = stepwise_difference(network, other, rn.Box.cube(36), 0.0, Clock())
+    assert apart <= bound
 
 
 def test_the_stepwise_bound_is_attained() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from itertools import pairwise
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -21,7 +22,10 @@ from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetwor
 from relunorm.forms.certificate.certificate import seal
 from relunorm.forms.rewrite import row_norms
 from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shaping import Job
 from relunorm.network import Activation, Affine, Layer, Network
+
+build = rn.Network.from_weights
 
 FORMS = list(SHAPES)
 
@@ -356,3 +360,44 @@ def test_forms_are_named_where_they_are_asked_for() -> None:
     assert f"by default for {', '.join(most)} and {last}." in text
     *most, last = (name for name, shape in SHAPES.items() if shape.needs_domain)
     assert f"Needed by {', '.join(most)} and {last}." in text
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interrupted_normalization_keeps_what_is_proved(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while units are looked at, or while the result is being certified."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(30, 3)), rng.normal(size=(20, 30)) / 5, rng.normal(size=(1, 20))]
+    biases = [np.r_[np.full(10, -9.0), rng.normal(size=20)], rng.normal(size=20), np.zeros(1)]
+    network, box = Network.from_weights(weights, biases), rn.Box.cube(3)
+    done = Job._certificate
+    hit = iter([True])
+
+    def pressed(*arguments: Any) -> Any:
+        if next(hit, False):
+            signal.raise_signal(signal.SIGINT)
+        return done(*arguments) if late else None
+
+    monkeypatch.setattr("relunorm.forms.normalize.LAST_MOMENT", 60.0)
+    if late:
+        monkeypatch.setattr(Job, "_certificate", pressed)
+    found = rn.normalize(network, "minimal", box, progress=None if late else pressed)
+    assert found.stopped == "interrupted"
+    assert found.counts["dead"] >= 10
+    x = box.sample(100, 0)
+    np.testing.assert_allclose(found.network(x), network(x), atol=1e-9)
+    assert found.certificate is not None
+    assert rn.verify(found.certificate, network, found.network).holds
+
+
+def test_pure_adds_no_skip() -> None:
+    network = build([[[1.0, 2]], [[1.0], [-1.0]], [[1.0, 1.0]]], [[0.1], [0.2, 0.3], [1.0]])
+    disk = rn.Ball([0.0, 0.0], 1.0)
+    found = rn.normalize(network, "bounded", disk, architecture="keep", pure=True)
+    assert all(set(a.terms) <= {k} for k, a in enumerate(found.network.maps))
+    assert not found.network.output.bias.any()
+    points = disk.sample(200, 0)
+    assert np.abs(found.network(points) - network(points)).max() < 1e-12
+    assert found.certificate is not None
+    assert rn.verify(found.certificate, network, found.network).holds

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from relunorm.forms.outward import euclidean, row_lengths, spectral_norm
+import relunorm as rn
+from relunorm.forms.outward import Range, euclidean, row_lengths, spectral_norm
 
 
 def squared(values: np.ndarray) -> Fraction:
@@ -52,3 +53,10 @@ def test_norms_of_nothing_and_of_too_much() -> None:
     assert spectral_norm(np.zeros((2, 3))) < 1e-280
     assert spectral_norm(np.diag([1.0, 2.0, 4.0])) >= 4
     assert spectral_norm(np.full((2, 2), 1e200)) >= 2e200
+
+
+def test_a_range_without_a_number_is_endless() -> None:
+    found = Range(np.array([np.nan, 0.0]), np.array([1.0, np.nan]))
+    assert found.lo.tolist() == [-np.inf, 0.0]
+    assert found.hi.tolist() == [1.0, np.inf]
+    assert found.after(rn.Activation("relu")).hi.tolist() == [1.0, np.inf]

@@ -18,7 +18,7 @@ from fuzzing.nets import Rng
 from fuzzing.outcome import Case, Outcome, jumps, short
 from fuzzing.places import Place, place_for
 from relunorm import Certificate, Network
-from relunorm.stability.proof import SCHEMA as BOUNDS
+from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:

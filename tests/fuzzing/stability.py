@@ -10,7 +10,7 @@ from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, limit, short
 from fuzzing.places import place_for
 from relunorm.stability import replay, stability
-from relunorm.stability.result import LayerStability
+from relunorm.stability.verdicts import LayerStability
 
 
 def draw(rng: Rng) -> Case:

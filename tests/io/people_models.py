@@ -673,12 +673,13 @@ def sklearn_forest(folder: Path) -> Any:
     return RandomForestRegressor(n_estimators=2).fit(X, X[:, 0])
 
 
-@refused("QuantileTransformer")
-def sklearn_quantiles(folder: Path) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import QuantileTransformer
+@refused("rescale.curve: PowerTransformer\n.*pipeline\\[1:\\]")
+def sklearn_curve(folder: Path) -> Any:
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import PowerTransformer
 
-    return _fitted(make_pipeline(QuantileTransformer(n_quantiles=5), _perceptron()), LABELS)
+    scaling = Pipeline([("curve", PowerTransformer())])
+    return _fitted(Pipeline([("rescale", scaling), ("last", _perceptron())]), LABELS)
 
 
 @refused("not fitted")

@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_regression
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression, TweedieRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import (
+    Binarizer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    QuantileTransformer,
+    StandardScaler,
+)
 from strategies import ARCHIVES
 
 import relunorm as rn
@@ -140,3 +149,113 @@ def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
     assert found.precision == "float32"
     if kind == "perceptron":  # the others keep their weights in attributes, which are float32
         assert rn.load(convert(pipeline, x[:1])).precision == "float64"
+
+
+def _counts(rows: int = 200) -> np.ndarray:
+    """Columns with many repeated values, with few and with none."""
+    rng = np.random.default_rng(5)
+    columns = [rng.poisson(1.0, rows), rng.integers(0, 40, rows), rng.normal(size=rows)]
+    return np.stack([*columns, np.full(rows, 3.0)], axis=1).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        QuantileTransformer(n_quantiles=12),
+        QuantileTransformer(n_quantiles=200),
+        Binarizer(threshold=1.0),
+        make_union(StandardScaler(), MinMaxScaler(clip=True)),
+    ],
+    ids=lambda step: type(step).__name__,
+)
+def test_piecewise_linear_steps_are_read_as_they_are(step: Any) -> None:
+    x = _counts()
+    pipeline = make_pipeline(step, LinearRegression()).fit(x, x @ [1.0, 2.0, 3.0, 0.0])
+    network = rn.load(pipeline)
+    nearby = np.concatenate([x, x + 1e-9, x - 1e-9, 3 * x - 5])  # on its jumps and beside them
+    # slopes of a quantile are large where its data lie close together
+    np.testing.assert_allclose(network(nearby)[:, 0], pipeline.predict(nearby), atol=1e-8)
+
+
+def test_a_normal_distribution_of_quantiles_is_refused_for_what_it_is() -> None:
+    x = _counts()
+    step = QuantileTransformer(n_quantiles=12, output_distribution="normal")
+    with pytest.raises(
+        UnsupportedOperationError, match="output_distribution='uniform' is read"
+    ) as e:
+        rn.load(make_pipeline(step, LinearRegression()).fit(x, x[:, 0]))
+    assert "quantized" not in str(e.value)
+
+
+def test_the_parts_of_a_column_transformer_that_cannot_be_read_are_named() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "city": list("aba"), "size": list("sml")})
+    parts = [("cat", OneHotEncoder(), ["city"]), ("num", StandardScaler(), ["age"])]
+    parts.append(("order", OrdinalEncoder(), ["size"]))
+    pipeline = make_pipeline(ColumnTransformer(parts), LinearRegression()).fit(x, [1.0, 2.0, 3.0])
+    with pytest.raises(UnsupportedOperationError, match="Encode the table first") as caught:
+        rn.load(pipeline)
+    place = "Pipeline.columntransformer"
+    found = [(f"{place}.cat", "OneHotEncoder"), (f"{place}.order", "OrdinalEncoder")]
+    assert list(caught.value.operations) == found
+
+
+def test_a_column_that_a_pipeline_drops_is_no_input(tmp_path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    frame = pandas.DataFrame(rng.normal(size=(40, 3)), columns=["age", "income", "visits"])
+    frame.insert(1, "city", np.array(["Oslo", "Rome"])[np.arange(40) % 2])
+    kept = ColumnTransformer([("n", StandardScaler(), ["visits", "age"])], remainder="drop")
+    pipeline = make_pipeline(
+        kept, MLPRegressor(hidden_layer_sizes=(4,), max_iter=5, random_state=0)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipeline.fit(frame, frame["age"])
+    network = rn.load(pipeline)
+    assert [column.name for column in network.columns] == ["age", "visits"]
+    np.testing.assert_allclose(network(frame)[:, 0], pipeline.predict(frame), atol=1e-12)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    table = read_table(tmp_path / "people.csv", columns=network.columns)
+    np.testing.assert_allclose(network(table.x), network(frame), rtol=1e-12)
+    array = frame[["age", "income", "visits"]].to_numpy()  # without names every column is an input
+    kept.set_params(transformers=[("n", StandardScaler(), [2, 0])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipeline.fit(array, array[:, 0])
+    assert rn.load(pipeline).input_size == 3
+
+
+@pytest.mark.parametrize("functions", [(np.log, np.exp), (np.log1p, np.expm1), (None, None)])
+def test_the_inverse_of_a_target_s_function_is_the_head(functions: Any) -> None:
+    x = np.random.default_rng(4).normal(size=(30, 2))
+    y = np.exp(x[:, 0] / 2)
+    forth, back = functions
+    model = TransformedTargetRegressor(LinearRegression(), func=forth, inverse_func=back)
+    network = rn.load(model.fit(x, y))
+    np.testing.assert_allclose(network.predict(x)[:, 0], model.predict(x), rtol=1e-12)
+    model = TransformedTargetRegressor(LinearRegression(), func=np.sqrt, inverse_func=np.square)
+    with pytest.raises(UnsupportedOperationError, match="with the inverse square"):
+        rn.load(model.fit(x, y))
+
+
+@pytest.mark.parametrize("power", [0, 1.5])
+def test_the_link_of_a_generalized_linear_model_is_its_head(power: float) -> None:
+    x = np.random.default_rng(4).normal(size=(30, 2))
+    model = TweedieRegressor(power=power).fit(x, np.exp(x[:, 0]))
+    np.testing.assert_allclose(rn.load(model).predict(x)[:, 0], model.predict(x), rtol=1e-12)
+
+
+def test_several_labels_and_an_imputer_from_their_own_onnx() -> None:
+    convert = pytest.importorskip("skl2onnx").to_onnx
+    x = np.random.default_rng(6).normal(size=(60, 3))
+    model = make_pipeline(SimpleImputer(), MLPClassifier((4,), max_iter=20, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(x, (x > 0).astype(int))
+        exported = convert(model, x[:1].astype(np.float32))
+    network = rn.load(exported)
+    assert network.head.classes == ()  # no label excludes another
+    probable = model.predict_proba(x)
+    np.testing.assert_allclose(network.predict(x), probable, rtol=1e-4, atol=1e-6)
+    assert rn.compare(model, exported, x).verdict == "within"

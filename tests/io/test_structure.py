@@ -17,8 +17,7 @@ from torch_models import MODELS, model
 
 import relunorm as rn
 from relunorm.errors import RelunormError
-from relunorm.forms.comparison.stepwise import same_steps
-from relunorm.io.graph.structured import faithful, lower
+from relunorm.io.graph.structured import faithful, lower, multiplied_out
 from relunorm.network.head import Head, Step
 from relunorm.network.structure import axes_of
 
@@ -285,4 +284,29 @@ def test_a_structure_that_rounds_elsewhere_is_not_taken_for_the_network() -> Non
     assert other.digest != network.digest
     assert faithful(other)
     assert not faithful(network)
-    assert not same_steps(network, other)  # though every step and number of them is the same
+    # multiplied out as a reader does, it is the same layers with other last bits at most
+    assert network.structure is not None
+    again = multiplied_out(network.structure, network)
+    assert [x.width for x in again.layers] == [x.width for x in network.layers]
+    x = np.random.default_rng(0).normal(size=(4, network.input_size))
+    np.testing.assert_allclose(again(x), network(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["mean", "amax"])
+def test_a_reduction_over_all_positions_is_a_pooling(kind: str) -> None:
+    class Reduced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = nn.Conv2d(1, 3, 3), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(getattr(torch.relu(self.conv(x)), kind)((-1, -2)))
+
+    module = Reduced().eval()
+    network = rn.load(module, example=(1, 5, 6))
+    assert network.structure is not None
+    kinds = [step.kind for step in network.structure.steps]
+    assert kinds[3] == {"mean": "average_pool", "amax": "max_pool"}[kind]
+    x = torch.randn(4, 1, 5, 6)
+    expected = module(x).detach().numpy()
+    np.testing.assert_allclose(network(x.numpy().reshape(4, -1)), expected, atol=1e-5)

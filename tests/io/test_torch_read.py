@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import numpy as np
 import pytest
@@ -365,9 +364,10 @@ def test_all_unsupported_operations_are_listed_with_their_paths():
     text = str(caught.value)
     assert "aten.gelu.default in GELU" in text
     assert "aten.layer_norm.default in LayerNorm" in text
-    listed = re.split(r"\W+", text.split("Supported: ")[1])
-    read = {"hardsigmoid", "softshrink", "rrelu", "threshold", "heaviside", "linear", "softmax"}
-    assert read <= set(listed)
+    assert "Smooth activations" in text
+    assert "Batch normalization" in text
+    assert "read where a model ends in them" in text
+    assert "docs/formats.md" in text
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,6 @@ def test_all_unsupported_operations_are_listed_with_their_paths():
         (lambda x: x - x.amax(dim=(0, 1)), "batch axis"),
         (lambda x: F.dropout(x, 0.5), "random"),
         (lambda x: x + torch.rand(4), "random"),
-        (lambda x: F.threshold(x, 1.0, 0.0), "jumps"),
         (lambda x: x.to(torch.int64), "int64"),
         (lambda x: torch.div(x, 2, rounding_mode="floor"), "rounded"),
         (lambda x: F.linear(x[:, :2], x[:, 2:]), "weight depends"),

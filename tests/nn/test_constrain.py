@@ -150,7 +150,9 @@ def test_live_init_leaves_no_dead_unit(constrained):
     net = mlp((3, 50, 40, 30, 1))
     if constrained:
         rnn.constrain(net, x)
+    net[2].eval()
     rnn.live_init_(net, x, torch.Generator().manual_seed(4))
+    assert [part.training for part in net[:4]] == [True, True, False, True]
     h = x
     for part in net:
         h = part(h)

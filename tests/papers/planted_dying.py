@@ -21,7 +21,7 @@ from relunorm.papers.dying.laws import (
 from relunorm.papers.dying.theory.oscillation import momentum
 from relunorm.papers.dying.theory.trajectories import trajectory
 from relunorm.papers.dying.theory.unit_loss import gradient, loss
-from relunorm.papers.random_networks import he_network
+from relunorm.papers.world import he_network
 
 
 def biased(*args, **kwargs):

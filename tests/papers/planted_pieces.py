@@ -21,7 +21,7 @@ from relunorm.papers.pieces.laws import (
     spectral_bound,
     tight_frame,
 )
-from relunorm.papers.random_networks import he_network
+from relunorm.papers.world import he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from relunorm.papers.dying.deep import DeepPlan, Training, batches, train_deep
+from relunorm.papers.dying.deep_training import DeepPlan, Training, batches, train_deep
 
 
 def data(rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:

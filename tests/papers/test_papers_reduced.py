@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from relunorm.papers.reduced import EXHIBITS, Experiment, Reduced
-from relunorm.papers.reduced.figures import compare, spread_test, table
+from relunorm.papers.reduced.constrained_runs import compare, spread_test, table
 from relunorm.papers.run import what_ran
 
 

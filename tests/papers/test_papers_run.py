@@ -11,7 +11,7 @@ import pytest
 
 from relunorm.cli import main
 from relunorm.papers import Exhibit, rescaling
-from relunorm.papers.page import COLUMNS, counts, write_page
+from relunorm.papers.results_page import COLUMNS, counts, write_page
 from relunorm.papers.run import FAILED, STORE, Task, run_tasks
 from relunorm.sweep.store import Store
 

@@ -52,7 +52,7 @@ def verdicts(paper, name, **laws):
 @pytest.fixture(scope="module", autouse=True)
 def solved_once():
     """The linear programmes of the partition exhibit, which most of its worlds pose alike."""
-    partition = import_module("relunorm.papers.pieces.partition")  # not its function
+    partition = import_module("relunorm.papers.pieces.proposition3")  # not its function
     margin, known = partition._margin, {}
 
     def remembered(rows, shifts, strict=True):

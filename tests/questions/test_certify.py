@@ -20,8 +20,11 @@ from typer.testing import CliRunner
 import relunorm as rn
 from relunorm import Box, Network, NormBall
 from relunorm.cli import app, main
+from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.network.head import Head, Step
 from relunorm.questions.neighbourhood import neighbourhood
+from relunorm.questions.quick_radius import quick_radius
 
 certify_module = importlib.import_module("relunorm.questions.certify")
 
@@ -99,6 +102,51 @@ def test_radii_agree_with_cells(norm, seed):
     assert np.linalg.norm(above.adversarial - x, ord=float(norm)) <= 1.1 * exact + 1e-6
     assert above.single
     assert (above.adversarial == above.adversarial.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("norm", [np.inf, 2, 1])
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10**6))
+def test_a_quick_radius_is_safe(norm, seed):
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, 2, 4, 3, 3)
+    lo, hi = np.array([-1.0, -1.0]), np.array([1.0, 1.5])
+    x = rng.uniform(lo, hi)
+    label = int(net(x).argmax())
+    own = np.eye(3)
+    groups = [(own[[label]] - own[[j]], np.zeros(1)) for j in range(3) if j != label]
+    exact = safe_radius(net, groups, x, float(norm), lo, hi)
+
+    def around(radius: float) -> rn.Domain:
+        return neighbourhood(x, radius, norm, Box(lo, hi)).outer
+
+    found = quick_radius(net, groups, around, min(exact, 4.0) * 2, Clock())
+    assert found <= exact * (1 + 1e-7) + 1e-9
+    if exact > 1e-3:  # near by a network is linear, and there linear bounds are exact
+        assert found > 0
+
+
+def test_many_units_get_a_safe_radius_without_a_search(monkeypatch):
+    net = random_net(np.random.default_rng(0), 3, 8, 2)
+    monkeypatch.setattr(certify_module, "MANY_UNITS", 1)
+    monkeypatch.setattr(certify_module._Job, "_decide", lambda *a, **k: ("unknown", None, 0))
+    (row,) = rn.certify(net, [[0.1, 0.2, 0.3]]).rows
+    low, high = row.radius
+    assert 0 < low < high
+
+
+def test_no_time_leaves_rows_unknown():
+    net = random_net(np.random.default_rng(0), 3, 8, 2)
+    found = rn.certify(net, np.zeros((3, 3)), 0.1, time_limit=0)
+    assert [(row.verdict, row.reason) for row in found.rows] == [("unknown", "time limit")] * 3
+
+
+def test_a_sigmoid_on_several_outputs_is_not_one_class():
+    net = random_net(np.random.default_rng(0), 3, 8, 4).replace(head=Head((Step("sigmoid"),)))
+    with pytest.raises(InvalidInputError, match="several answers at once; pass label"):
+        rn.certify(net, np.zeros((2, 3)), 0.1)
+    label = net(np.zeros(3)).argmax()
+    assert rn.certify(net, np.zeros((1, 3)), 1e-6, label=[label]).rows[0].verdict == "robust"
 
 
 def test_radii_of_the_largest_norm_agree_with_decide():

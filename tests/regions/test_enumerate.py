@@ -479,7 +479,7 @@ def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_erro
 
 def test_batches_are_small_where_a_region_costs_much():
     from relunorm.clock import Clock
-    from relunorm.regions.search.budget import Budget
+    from relunorm.regions.search.work import Budget
 
     budget = Budget(Clock())
     assert next(budget.sizes(shared=False)) == 512

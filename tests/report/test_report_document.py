@@ -20,7 +20,7 @@ from relunorm.report.case import make_case
 from relunorm.report.runner import SECTIONS, Here, run_sections
 from relunorm.report.sections import lipschitz, program, regions
 from relunorm.stability import stability
-from relunorm.stability.result import Stability
+from relunorm.stability.verdicts import Stability
 
 
 def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:
@@ -348,3 +348,13 @@ def test_without_data_the_geometry_loads_nothing() -> None:
     why, loaded = done.stdout.splitlines()
     assert why.startswith("no data was given")
     assert loaded == "False"
+
+
+def test_one_row_spans_no_domain() -> None:
+    document = check(rn.report(random_network(3, 4, 2), np.ones((1, 3)), time_limit=3).to_dict())
+    statuses = {name: entry["status"] for name, entry in document["sections"].items()}
+    asked = {name for name, status in statuses.items() if status != "not asked"}
+    assert asked == {"network", "units", "geometry"} | (asked & {"quality"})
+    texts = [item["text"] for item in document["advice"]]
+    assert any("The domain is a single input" in text for text in texts)
+    assert not any("reduced network" in text for text in texts)

@@ -272,6 +272,8 @@ def test_distances_are_in_spreads_where_scales_differ() -> None:
     plain = robustness.compute(case(x=x, y=labels, classes=list(NAMES)), 20.0)
     scaled = robustness.compute(case(other, x * factors, labels, classes=list(NAMES)), 20.0)
     assert (plain["scales_differ"], scaled["scales_differ"]) == (False, True)
+    two = np.random.default_rng(0).normal(size=(50, 2)) * [17.6, 44_150.0]  # age and income
+    assert robustness._scales_differ(two)
     for one, two in zip(plain["weakest"]["rows"], scaled["weakest"]["rows"], strict=True):
         assert one["row"] == two["row"]
         assert one["safe"] == pytest.approx(two["safe"], rel=0.1)

@@ -1,4 +1,4 @@
-"""The search: disjunctions, resuming, workers, and bounds that hold in rational arithmetic."""
+"""The search: disjunctions, resuming, and bounds that hold in rational arithmetic."""
 
 from __future__ import annotations
 
@@ -75,16 +75,6 @@ def test_resume_goes_on_where_the_search_stopped():
     assert again.holds, again
     direct = rn.maximize(network, box, [1.0], time_limit=None)
     assert found.lower == pytest.approx(direct.lower, abs=1e-8)
-
-
-def test_two_workers_find_the_same_maximum():
-    network, box = random_net(1, (6, 12, 12, 1)), Box.cube(6)
-    alone = rn.maximize(network, box, [1.0], time_limit=60)
-    both = rn.maximize(network, box, [1.0], time_limit=60, workers=2)
-    assert alone.exact
-    assert both.exact
-    assert both.lower == pytest.approx(alone.lower, abs=1e-8)
-    assert both.certificate.verify(network).holds
 
 
 @settings(max_examples=25)

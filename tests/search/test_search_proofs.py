@@ -75,12 +75,12 @@ def test_a_maximum_has_a_proof_that_replays(kind, domain, tmp_path):
 
 
 def stopped(
-    net: Network, domain: rn.Domain, nodes: int, workers: int = 1, rows: int = 1
+    net: Network, domain: rn.Domain, nodes: int, rows: int = 1
 ) -> tuple[Search, SearchProof]:
     """A search that ended with open parts, and the proof of its upper end."""
     rng = np.random.default_rng(5)
     groups = [(-rng.normal(size=(k, 2)), rng.normal(size=k)) for k in range(1, rows + 1)]
-    search = Search(net, domain, groups, proof=Tape(), workers=workers)
+    search = Search(net, domain, groups, proof=Tape())
     clock = Clock()
     search.run(clock, Teller(None, clock), nodes)
     assert not search.complete

@@ -16,7 +16,7 @@ from strategies import networks
 from relunorm import Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
-from relunorm.stability.proof import SearchedProof
+from relunorm.stability.bound_proofs import SearchedProof
 
 PIECEWISE = (
     Activation("relu"),

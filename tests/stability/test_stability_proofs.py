@@ -24,8 +24,8 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Activation
 from relunorm.search.tape import VERSION
 from relunorm.stability import Proofs, replay, stability
-from relunorm.stability.proof import FractionProof, SearchedProof
-from relunorm.stability.replay import rule_bounds
+from relunorm.stability.bound_proofs import FractionProof, SearchedProof
+from relunorm.stability.bound_replay import rule_bounds
 from relunorm.stability.sides import cone_of
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.by_name import check_size
 
 X = np.random.default_rng(0).random((40, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 
 PLAIN = {"hidden": 3, "alpha": 1e-2, "n_init": 1, "random_state": 0}
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.estimator import ReLURegressor
 from relunorm.train.problem.task import Fit
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.scaling import Scaling, network_of, start_of
 
 RNG = np.random.default_rng(0)

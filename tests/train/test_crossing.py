@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from relunorm.clock import Clock
-from relunorm.train.estimator import ReLURegressor
 from relunorm.train.problem.spline import SplineProblem
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.bound import spline_bound
 from relunorm.train.solve.crossing import crossing_bound
 

@@ -13,8 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relunorm.clock import Progress
-from relunorm.train.estimator import ReLURegressor
 from relunorm.train.problem.task import Task
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.by_name import SOLVERS, solver
 
 RNG = np.random.default_rng(5)

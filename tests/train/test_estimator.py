@@ -16,9 +16,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.train.base import merge_rows
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.estimator_base import merge_rows
 from relunorm.train.problem.task import Fit
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.scaling import Scaling, network_of
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge, RidgeCV
 
-from relunorm.train.estimator import ReLURegressor
 from relunorm.train.holdout import MARGIN, RIDGES, affine_ridge
 from relunorm.train.problem.layered import LayeredProblem, live_start
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.greedy import greedy_units, sample_units
 
 

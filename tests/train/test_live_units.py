@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from relunorm.train.estimator import ReLURegressor
-from relunorm.train.problem.thresholds import revived_layers
+from relunorm.train.problem.layered import revived_layers
+from relunorm.train.regressor import ReLURegressor
 
 
 @pytest.mark.parametrize(("solver", "seed"), [("deep", 2), ("adam", 0)])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from relunorm.clock import Clock
-from relunorm.train.estimator import ReLURegressor
+from relunorm.train.regressor import ReLURegressor
 from relunorm.train.solve.bound import Pieces, spline_bound
 from relunorm.train.solve.greedy import greedy_units
 

@@ -12,8 +12,8 @@ from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
 from relunorm.train.problem.layered import LayeredProblem
+from relunorm.train.problem.one_layer import ShallowProblem
 from relunorm.train.problem.perceptron import FlatPerceptron
-from relunorm.train.problem.shallow import ShallowProblem
 from relunorm.train.problem.spline import SplineProblem
 from relunorm.train.problem.task import Fit, Task
 from relunorm.train.solve.bound import Pieces, spline_bound

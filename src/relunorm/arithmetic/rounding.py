@@ -18,26 +18,30 @@ terms of the expressions that stable units were replaced by (`relunorm.extrema.l
 matrices for sizes the same sums bound the error of Jacobians.
 
 Bounds per layer are pairs (low, high) of vectors; layers without units need none.
+
+`path_sums` and `roundings` are coarser and need no bounds: sums over all paths of a network, in
+absolute values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import TINY, UNIT, gamma, grain
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
 
+if TYPE_CHECKING:
+    from relunorm.domain import Domain
+
 Array = NDArray[np.float64]
 Bounds = Sequence[tuple[Vector, Vector]]
-
-UNIT = 2.0**-53
 
 #: Roundings counted for every row besides those of its sum: slopes, shifts, window coordinates.
 EXTRA = 8.0
@@ -45,9 +49,6 @@ EXTRA = 8.0
 #: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
 #: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
 FLAT = 72.0
-
-#: Added to sums: products below the normal numbers lose more than their relative rounding.
-UNDERFLOW = 2.0**-960
 
 #: Gradients of a layer's units may take this many numbers; beyond, absolute paths bound them.
 GRADIENT_ENTRIES = 1 << 22
@@ -96,7 +97,7 @@ def gradients(network: Network, bounds: Bounds) -> list[Array]:
     for layer, (low, high) in zip(network.layers, bounds, strict=True):
         middle, radius = np.zeros((layer.width, d)), np.zeros((layer.width, d))
         for source, matrix in layer.affine.terms.items():
-            lost = _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
+            lost = gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
             spread = radii[source] + lost * np.abs(middles[source])
             middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
@@ -189,34 +190,10 @@ def _local(affine: Affine, sizes: Sequence[Any], constant: bool, extra: float) -
     """What the roundings of a map's own rows add."""
     count = np.full(affine.size, len(affine.terms) + extra)
     for matrix in affine.terms.values():
-        count = count + _row_counts(matrix)
+        count = count + mx.row_counts(matrix)
     share = count * UNIT
     bulk = absolute(affine, sizes, constant)
-    return (share if bulk.ndim == 1 else share[:, None]) * bulk + UNDERFLOW
-
-
-def grain(numbers: Any) -> float:
-    """The largest power of two that divides every number; inf where all are 0.
-
-    >>> grain(np.array([0.75, 2.0, 0.0]))
-    0.25
-    """
-    some = np.asarray(numbers)[np.asarray(numbers) != 0]
-    mantissa, exponent = np.frexp(some)
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    with np.errstate(under="ignore"):
-        low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
-    return float(low.min(initial=np.inf))
-
-
-def _row_counts(matrix: Any) -> Vector:
-    if sp.issparse(matrix):
-        return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
-    return np.count_nonzero(matrix, axis=1).astype(np.float64)
-
-
-def _gamma(operations: int) -> float:
-    return 2.0 * operations * UNIT
+    return (share if bulk.ndim == 1 else share[:, None]) * bulk + TINY
 
 
 def _up(sums: Array) -> Array:
@@ -234,9 +211,7 @@ def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Arr
 
 
 def _pull(
-    affine: Affine,
-    upstream: tuple[Array, Array] | None,
-    pending: dict[int, tuple[Array, Array]],
+    affine: Affine, upstream: tuple[Array, Array] | None, pending: dict[int, tuple[Array, Array]]
 ) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():
@@ -245,9 +220,51 @@ def _pull(
             radius = np.zeros(middle.shape)
         else:
             middle = np.asarray(upstream[0] @ matrix)
-            spread = upstream[1] + _gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
+            spread = upstream[1] + gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
             radius = _up(np.asarray(spread @ abs(matrix)))
         if source in pending:
             middle = middle + pending[source][0]
             radius = _up(radius + pending[source][1] + 4 * UNIT * np.abs(middle))
         pending[source] = middle, radius
+
+
+def path_sums(network: Network) -> list[Array]:
+    """Bounds on |d output / d value k|, entry by entry, for every value (0 is the input).
+
+    Sums over paths of products of |weight| and the largest |slope|: for a perceptron and k = 0,
+    |W_L| |W_{L-1}| ... |W_1|. Computed from the output back, one product per matrix, whatever the
+    skips.
+    """
+    sizes = network.widths
+    sums = [np.zeros((network.output_size, size)) for size in sizes[:-1]]
+
+    def pull(affine: Affine, upstream: Array | None) -> None:
+        for source, matrix in affine.terms.items():
+            positive = abs(matrix)
+            sums[source] += mx.dense(positive) if upstream is None else upstream @ positive
+
+    pull(network.output, None)
+    for index in range(len(network.layers) - 1, -1, -1):
+        layer = network.layers[index]
+        pull(layer.affine, sums[index + 1] * max(map(abs, layer.activation.slopes)))
+    return sums
+
+
+def rounding(network: Network, domain: Domain, output: int = 0) -> float:
+    """A bound on the rounding error of an output, anywhere on the domain."""
+    return float(roundings(network, domain)[output])
+
+
+def roundings(network: Network, domain: Domain) -> Array:
+    """Bounds on the rounding errors of all outputs, anywhere on the domain."""
+    box = domain.bounding_box
+    sizes: list[Array] = [np.maximum(np.abs(box.lo), np.abs(box.hi))]
+    for affine in network.maps:
+        size = np.abs(affine.bias)
+        for source, matrix in affine.terms.items():
+            size = size + abs(matrix) @ sizes[source]
+        index = len(sizes) - 1
+        slopes = network.layers[index].activation.slopes if index < len(network.layers) else (1.0,)
+        sizes.append(size * max(map(abs, slopes)))
+    n = 2.0 * sum(network.widths) * np.finfo(np.float64).eps
+    return sizes[-1] * (n / (1 - n)) if n < 0.5 else np.full(network.output_size, np.inf)

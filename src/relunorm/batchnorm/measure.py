@@ -72,10 +72,7 @@ class OddTest:
 
 
 def odd_points(
-    gram: NDArray[np.float64],
-    *,
-    norm_gap: float = ODD_NORM_GAP,
-    angle_gap: float = ODD_ANGLE_GAP,
+    gram: NDArray[np.float64], *, norm_gap: float = ODD_NORM_GAP, angle_gap: float = ODD_ANGLE_GAP
 ) -> OddTest:
     """Test a Gram matrix for one or two odd points.
 

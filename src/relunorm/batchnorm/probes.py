@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.batchnorm._raw import (
+from relunorm.batchnorm.activations import (
     Raw,
     Settings,
     chosen,
@@ -217,7 +217,7 @@ def _raws(
     if _is_module(model):
         if batch is None:
             raise InvalidInputError("a module needs a batch of inputs: geometry(module, batch)")
-        from relunorm.batchnorm._torch_stream import stream
+        from relunorm.batchnorm.torch_activations import stream
 
         return stream(model, batch, layers, chunk, settings)
     if batch is not None and not isinstance(model, Mapping | list | tuple | np.ndarray):

@@ -16,21 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.arguments import (
-    generator,
-    points,
-    resolve_statistic,
-    switch,
-    whole_number,
-)
-from relunorm.batchnorm._random_layer import RandomLayer, inner_products
-from relunorm.batchnorm.gram import (
-    EqualPoints,
-    Statistic,
-    merged_step,
-    nonlinearity_slope,
-)
+from relunorm.arguments import generator, points, resolve_statistic, switch, whole_number
+from relunorm.batchnorm.gram import EqualPoints, Statistic, merged_step, nonlinearity_slope
 from relunorm.batchnorm.measure import odd_points, pair_angles
+from relunorm.batchnorm.random_layer import RandomLayer, inner_products
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 

@@ -20,7 +20,7 @@ from relunorm.cli.models.fingerprint import fingerprint
 from relunorm.cli.models.info import info
 from relunorm.cli.models.normalize import normalize
 from relunorm.cli.models.verify import verify
-from relunorm.cli.output import EPILOGS, printable
+from relunorm.cli.output import EPILOGS, Command, printable
 from relunorm.cli.questions.certify import certify
 from relunorm.cli.questions.check import check
 from relunorm.cli.questions.lipschitz import lipschitz
@@ -86,7 +86,7 @@ for _command in (
     sweep,
     warm_up,
 ):
-    app.command(epilog=EPILOGS[_command])(_command)
+    app.command(cls=Command, epilog=EPILOGS[_command])(_command)
 
 app.add_typer(dying)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
@@ -39,6 +41,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
 ]
+Backend = Annotated[
+    str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
+]
 
 #: For models whose file does not fix the input shape.
 Example = Annotated[
@@ -61,6 +69,38 @@ def examples(*lines: str) -> Callable[[_Command], _Command]:
         return command
 
     return note
+
+
+def either(names: Iterable[str]) -> str:
+    """A choice in words: a, b or c."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+#: Words of a help that stand for the names in a registry; what holds it is not light to import.
+REGISTRIES = {
+    "FORMS": "relunorm.forms.shapes:SHAPES",
+    "TARGETS": "relunorm.embedded.c.c_file:TARGETS",
+}
+
+
+class Command(TyperCommand):
+    """A command whose help lists the names in registries, once it is asked for."""
+
+    def fill(self) -> None:
+        """Put the names in."""
+        for option in self.params:
+            for word, place in REGISTRIES.items():
+                told = getattr(option, "help", None) or ""
+                if re.search(rf"\b{word}\b", told):
+                    module, name = place.split(":")
+                    names = either(getattr(import_module(module), name))
+                    option.help = told.replace(word, names)  # type: ignore[attr-defined]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of the command."""
+        self.fill()
+        super().format_help(ctx, formatter)
 
 
 def epilog(*lines: str) -> str:
@@ -89,17 +129,16 @@ def check_writable(path: str | Path | None, what: str = "plots", *endings: str) 
         return
     path, known = Path(path), endings or (".png", ".pdf", ".svg")
     if path.suffix.lower() not in known:
-        *others, last = known
-        named = f"{', '.join(others)} or {last}" if others else last
-        raise UnsupportedFormatError(f"{path}: {what} are written as {named}")
+        raise UnsupportedFormatError(f"{path}: {what} are written as {either(known)}")
     check_folder(path)
 
 
-def check_folder(path: str | Path) -> None:
+def check_folder(*paths: str | Path | None) -> None:
     """Refuse to write into a folder that is not there."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir():
-        raise InvalidInputError(f"{path}: the folder {folder} does not exist")
+    for path in paths:
+        if path is not None and not Path(path).resolve().parent.is_dir():
+            folder = Path(path).resolve().parent
+            raise InvalidInputError(f"{path}: the folder {folder} does not exist")
 
 
 def check_model_out(path: str | None) -> None:
@@ -112,26 +151,15 @@ def check_model_out(path: str | None) -> None:
     check_folder(path)
 
 
-def write_proof(proof: Any, path: str | None) -> None:
-    """Write what `--proof` asks for."""
-    if path is None:
-        return
-    if proof is None:
-        raise InvalidInputError(
-            "there is no proof yet: the search did not finish; give it more --time-limit"
-        )
+def write_proof(proof: Any, path: str | None) -> str | None:
+    """Write what `--proof` asks for; where it is, None where there is nothing to write."""
+    if path is not None and proof is None:
+        text = "there is no proof yet: the search did not finish; give it more --time-limit"
+        typer.echo(f"relunorm: {text}", err=True)
+    if path is None or proof is None:
+        return None
     proof.save(path)
-
-
-def threads(jobs: int | None) -> int:
-    """The number behind `--jobs`: one by default, all cores for -1."""
-    if jobs is None:
-        return 1
-    if jobs == -1:
-        return os.cpu_count() or 1
-    if jobs < 1:
-        raise typer.BadParameter(f"--jobs {jobs}: expected at least 1, or -1 for all cores")
-    return jobs
+    return path
 
 
 def printable(text: str) -> str:
@@ -174,6 +202,8 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
     from rich import progress as rich
     from rich.console import Console
 
+    from relunorm.clock import overhearing
+
     columns = (
         rich.SpinnerColumn(),
         rich.TextColumn("{task.description}"),
@@ -188,4 +218,5 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
             text = f"{what}: {said.message}{left}"
             bar.update(task, description=text, completed=said.done, total=said.total)
 
-        yield show
+        with overhearing(show):
+            yield show

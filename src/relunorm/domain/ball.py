@@ -78,6 +78,10 @@ class Around(Domain):
         """The norm of every row."""
         return lengths(steps)
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
     def project(self, points: Array) -> Array:
         step = points - self.middle
         length = self._lengths(step)[:, None]
@@ -141,10 +145,6 @@ class Ball(Around):
     @cached_property
     def bounding_box(self) -> Box:
         return Box(*ends_outward(self.middle, self.reach))
-
-    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
-        far = self.maximizer(self._directions(directions))
-        return self.middle + (1 - 1e-12) * (far - self.middle)
 
     def maximizer(self, rows: Array) -> Array:
         length = lengths(rows)[:, None]
@@ -242,10 +242,6 @@ class NormBall(Around):
     def from_dict(cls, document: Mapping[str, Any]) -> NormBall:
         radius, norm = one_number(document["radius"]), one_number(document["norm"])
         return cls(document["center"], radius, norm, Box(document["lo"], document["hi"]))
-
-    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
-        far = self.maximizer(self._directions(directions))
-        return self.middle + (1 - 1e-12) * (far - self.middle)
 
     @property
     def numbers(self) -> tuple[Array, ...]:

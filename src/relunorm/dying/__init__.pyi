@@ -21,7 +21,7 @@ from relunorm.dying.revive.wiring import wiring as wiring
 from relunorm.dying.target import RunningTargetScaler as RunningTargetScaler
 from relunorm.dying.target import TargetScaler as TargetScaler
 from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
-from relunorm.dying.watch.report import MonitorReport as MonitorReport
+from relunorm.dying.watch.monitor_report import MonitorReport as MonitorReport
 from relunorm.papers.dying.theory.oscillation import MomentumSystem as MomentumSystem
 from relunorm.papers.dying.theory.oscillation import beta_star as beta_star
 from relunorm.papers.dying.theory.oscillation import momentum as momentum

@@ -17,10 +17,7 @@ ROUNDING = 1e-6
 
 
 def cone_position(
-    w: ArrayLike,
-    b: ArrayLike,
-    mean: ArrayLike | None = None,
-    covariance: ArrayLike | None = None,
+    w: ArrayLike, b: ArrayLike, mean: ArrayLike | None = None, covariance: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """How many standard deviations the mean pre-activation lies above 0.
 
@@ -53,10 +50,7 @@ def cone_position(
 
 
 def firing_probability(
-    w: ArrayLike,
-    b: ArrayLike,
-    mean: ArrayLike | None = None,
-    covariance: ArrayLike | None = None,
+    w: ArrayLike, b: ArrayLike, mean: ArrayLike | None = None, covariance: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """P(w.x + b > 0) for Gaussian x: Phi(b / |w|), seed 002 eq. (23). Exact for Gaussian inputs.
 

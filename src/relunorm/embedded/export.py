@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.arguments import whole_number
 from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
@@ -19,11 +20,11 @@ from relunorm.display.shown import Shown
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
-from relunorm.embedded.c.file import TARGETS, Options, flash_bytes
-from relunorm.embedded.certificate import ProgramCertificate
-from relunorm.embedded.claims import check_classes, notes
+from relunorm.embedded.c.c_file import TARGETS, Options, flash_bytes
+from relunorm.embedded.guarantees import check_classes, notes
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces.line import Piecewise
+from relunorm.embedded.pieces.one_input import Piecewise
+from relunorm.embedded.program_certificate import ProgramCertificate
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import (
     InvalidDomainError,
@@ -209,14 +210,10 @@ def to_c(
     labels = tuple(map(str, network.head.classes))
     options = Options(name, target, classes, labels if classes else ())
     box = _checked(network, domain, bits, epsilon, floats, style)
-    for what, value, least in (
-        ("parts", parts, 1),
-        ("samples", samples, 1),
-        ("random_state", random_state, 0),
-        ("flash", flash, 0),
-        ("ram", ram, 0),
-    ):
-        _check_count(what, value, least, optional=what in ("flash", "ram"))
+    counts = {"parts": parts, "samples": samples, "random_state": random_state}
+    counts |= {what: there for what, there in (("flash", flash), ("ram", ram)) if there is not None}
+    for what, value in counts.items():
+        whole_number(what, value, 1 if what in ("parts", "samples") else 0)
     if classes:
         check_classes(network)
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
@@ -288,13 +285,6 @@ def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, s
         raise InvalidInputError(f"epsilon is {epsilon!r}, expected a finite number > 0")
     reach = reach_of(domain)
     return Box(reach.lo, reach.hi)
-
-
-def _check_count(what: str, value: Any, least: int, *, optional: bool) -> None:
-    if optional and value is None:
-        return
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise InvalidInputError(f"{what} is {value!r}, expected a whole number >= {least}")
 
 
 def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: int | None) -> None:

@@ -17,26 +17,23 @@ from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import reach_of
-from relunorm.embedded.arithmetic.floats import FloatNetwork, build_floats
+from relunorm.embedded.arithmetic.float_network import FloatNetwork, build_floats
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.arithmetic.scales import build, start_of
-from relunorm.embedded.arithmetic.terms import (
-    Integers,
-    without_empty_terms,
+from relunorm.embedded.arithmetic.terms import Integers, without_empty_terms
+from relunorm.embedded.c.c_file import Options, flash_bytes
+from relunorm.embedded.guarantees import claims, rows_of
+from relunorm.embedded.lower_bound import (
+    Found,
+    around,
+    difference_at,
+    largest_difference,
+    thresholds,
 )
-from relunorm.embedded.attack import Found, around, difference_at, largest_difference, thresholds
-from relunorm.embedded.c.file import Options, flash_bytes
-from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
-from relunorm.embedded.claims import claims, rows_of
-from relunorm.embedded.pieces.line import Piecewise, build_pieces
-from relunorm.embedded.pieces.tree_build import build_tree
-from relunorm.embedded.programs import (
-    AnyProgram,
-    change_of,
-    outer_box,
-    structure,
-    tables,
-)
+from relunorm.embedded.pieces.one_input import Piecewise, build_pieces
+from relunorm.embedded.pieces.two_input_cuts import build_tree
+from relunorm.embedded.program_certificate import SCHEMA, seal, sizes_of, tables_digest
+from relunorm.embedded.programs import AnyProgram, change_of, outer_box, structure, tables
 from relunorm.embedded.proof.cutting import Bounds, cut
 from relunorm.embedded.proof.layerwise import grid_box
 from relunorm.embedded.shrink import shrink
@@ -203,10 +200,7 @@ class Job:
             return found, []
 
         return self.first(
-            widths,
-            epsilon,
-            lambda width: make(self.smaller, self.box, width, self.exponent),
-            prove,
+            widths, epsilon, lambda width: make(self.smaller, self.box, width, self.exponent), prove
         )
 
     def floats(self) -> tuple[AnyProgram, Proved]:

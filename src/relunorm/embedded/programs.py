@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.arithmetic.floats import FloatNetwork, FloatRounding
+from relunorm.embedded.arithmetic.float_network import FloatNetwork, FloatRounding
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, IntegerProgram
 from relunorm.embedded.arithmetic.scales import rounded_half_up
-from relunorm.embedded.c.file import CFile, Options, Tables
-from relunorm.embedded.c.layers import LayersFile, ram_of_layers, tables_of
-from relunorm.embedded.c.tables import network_from, structure_of
-from relunorm.embedded.pieces.line import Piecewise, pieces_from
-from relunorm.embedded.pieces.tree import tree_from
-from relunorm.embedded.proof.difference import Change
+from relunorm.embedded.c.c_file import CFile, Options, Tables
+from relunorm.embedded.c.layer_by_layer import LayersFile, ram_of_layers, tables_of
+from relunorm.embedded.c.read_back import network_from, structure_of
+from relunorm.embedded.pieces.one_input import Piecewise, pieces_from
+from relunorm.embedded.pieces.two_inputs import tree_from
+from relunorm.embedded.proof.distance import Change
 from relunorm.embedded.proof.layerwise import grid_box, walk_through
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network

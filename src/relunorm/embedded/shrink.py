@@ -25,7 +25,7 @@ from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.certificate.verification import verify
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.head import Head
-from relunorm.stability.result import Stability
+from relunorm.stability.verdicts import Stability
 
 
 def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | None:
@@ -41,7 +41,9 @@ def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | Non
         return None
     found = stability(network.folded(), outer, time_limit=10.0)
     results = [
-        normalize(network, "minimal", outer, analysis=analysis, architecture="keep")
+        normalize(
+            network, "minimal", outer, analysis=analysis, architecture="keep", time_limit=None
+        )
         for analysis in _analyses(network.folded(), found)
     ]
     networks = [_shaped(r.network, network.folded()) for r in results]

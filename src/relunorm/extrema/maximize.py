@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.arithmetic.floats import gamma, slack
-from relunorm.clock import Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.domain.inside import moved_inside
@@ -24,6 +24,7 @@ from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import MARGIN, SearchProof
 from relunorm.search.tape import Tape
+from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
@@ -41,7 +42,9 @@ def maximize(
     tolerance: float = TOLERANCE,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
     rational: bool = False,
 ) -> Maximum:
     """The maximum of direction . f(x) over a domain, with a maximiser, or an interval around it.
@@ -60,7 +63,12 @@ def maximize(
         tolerance: width of the interval that counts as exact, relative to max(1, |maximum|).
         random_state: seed of the first points tried.
         progress: called with a `Progress`; its facts are ``lower`` and ``upper``.
-        workers: threads that search side by side.
+        workers: threads that search side by side; 1 by default, -1 for all cores.
+        backend: ``loky``, ``dask`` or ``ray``: parts of the search go to ``workers`` processes (all
+            cores if omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if
+            neither is given. For searches of many seconds: starting processes takes some, and
+            what ends within its first second starts none. The same interval, up to ``tolerance``.
+        scheduler: address of a running Dask scheduler or Ray cluster.
         rational: go on in fractions, without any rounding, to `Maximum.value`: for small networks
             (some dozen units, a few inputs) on boxes and polytopes.
 
@@ -82,7 +90,7 @@ def maximize(
         groups,
         tolerance=tolerance,
         random_state=random_state,
-        workers=workers,
+        place=Placement(workers, backend, scheduler),
         proof=Tape(),
     )
     if not rational:
@@ -112,6 +120,7 @@ def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
         complete=True,
         value=best.value,
         fractions=best.point,
+        stopped="",
     )
 
 
@@ -152,7 +161,17 @@ def _maximum(
         _proof(search, upper, strict=False),
         resume,
         search.network.head.of,
+        stopped=_stopped(search, clock, interrupted),
     )
+
+
+def _stopped(search: Search, clock: Clock, interrupted: bool) -> str:
+    """What ended a search before its end."""
+    if interrupted:
+        return INTERRUPTED
+    if search.complete:
+        return ""
+    return "worker processes died" if search.died else TIME_LIMIT if clock.expired() else ""
 
 
 def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
@@ -174,7 +193,7 @@ def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
 def _ran(search: Search, clock: Clock, progress: Listener | None) -> bool:
     """Run a search; True if Ctrl-C ended it."""
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with search.place.entered(), np.errstate(over="ignore", invalid="ignore"):
             search.run(clock, Teller(progress, clock))
     except KeyboardInterrupt:
         return True
@@ -236,7 +255,9 @@ def decide(
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
     rational: bool = False,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b: a counterexample, or a proof that none has.
@@ -252,7 +273,8 @@ def decide(
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
-        domain, time_limit, random_state, progress, workers: as for `maximize`.
+        domain, time_limit, random_state, progress: as for `maximize`.
+        workers, backend, scheduler: as for `maximize`.
         rational: what floats leave unknown is decided in fractions, ties included, for small
             networks on boxes and polytopes; `Decision.fractions` is the point then.
 
@@ -263,7 +285,8 @@ def decide(
     """
     clock = Clock(time_limit)
     most = clock.part(share=0.5) if rational else clock
-    found = decide_any(network, domain, [(A, b)], most, random_state, progress, workers)
+    place = Placement(workers, backend, scheduler)
+    found = decide_any(network, domain, [(A, b)], most, random_state, progress, place)
     if not rational or found.verdict != "unknown":
         return found
     from relunorm.search.rational import largest
@@ -275,12 +298,12 @@ def decide(
         ends = _floats(best.value)[0], max(found.margin[1], _floats(best.value)[1])
         return replace(
             found, verdict="counterexample", point=point, margin=ends, seconds=clock.elapsed(),
-            fractions=best.point,
+            fractions=best.point, stopped="",
         )  # fmt: skip
     if not best.complete:
         return replace(found, seconds=clock.elapsed())
     ends = (-math.inf, -math.inf) if best.value is None else _floats(best.value)
-    return replace(found, verdict="proved", margin=ends, seconds=clock.elapsed())
+    return replace(found, verdict="proved", margin=ends, seconds=clock.elapsed(), stopped="")
 
 
 def decide_any(
@@ -290,12 +313,13 @@ def decide_any(
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    place: Placement | None = None,
     attacks: int = ATTACKS,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b for one of several pairs (A, b), in one search.
 
     Args:
+        place: threads or processes that search side by side; one thread if left out.
         attacks: rounds of ascent before anything is bounded; 0 where the caller has attacked.
 
     >>> from relunorm.domain import Box
@@ -315,7 +339,7 @@ def decide_any(
         target=0.0,
         below=-MARGIN * size,
         random_state=random_state,
-        workers=workers,
+        place=place,
         proof=Tape(),
         attacks=attacks,
     )
@@ -356,6 +380,7 @@ def _decision(
         _proof(search, search.below, strict=True) if verdict == "proved" else None,
         resume,
         search.network.head.of,
+        stopped=_stopped(search, clock, interrupted),
     )
 
 

@@ -35,14 +35,16 @@ class Maximum(Shown):
         exact: whether the interval is at most ``tolerance`` wide, relative to max(1, |maximum|).
         nodes: how many parts were looked at.
         seconds: wall time.
-        complete: False when a time limit or an interrupt ended the search, or where nothing could
-            be searched and the interval is a bound alone.
+        complete: False when the search was stopped, or where nothing could be searched and the
+            interval is a bound alone.
         certificate: a proof of ``upper`` that replays, also of a search that was stopped; None
             where ``upper`` is infinite.
         resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
             that has it, and ``point`` one of the domain beside it in floats.
+        stopped: what ended the search before its end: ``time limit``, ``interrupted``, or ``worker
+            processes died``; empty if nothing did.
     """
 
     lower: float
@@ -57,12 +59,13 @@ class Maximum(Shown):
     of: str = "outputs"
     value: Fraction | None = None
     fractions: tuple[Fraction, ...] | None = None
+    stopped: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {
             "schema": "relunorm.maximum/1",
-            **entries(self, "lower upper point exact nodes seconds complete of"),
+            **entries(self, "lower upper point exact nodes seconds complete of stopped"),
             "value": None if self.value is None else str(self.value),
         }
 
@@ -92,6 +95,7 @@ class Decision(Shown):
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
             miss it by their rounding.
+        stopped: as for `Maximum`.
     """
 
     verdict: Verdict
@@ -103,6 +107,7 @@ class Decision(Shown):
     resume: Callable[..., Decision] | None = None
     of: str = "outputs"
     fractions: tuple[Fraction, ...] | None = None
+    stopped: str = ""
 
     def __bool__(self) -> bool:
         """True when the property is proved."""
@@ -112,7 +117,7 @@ class Decision(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.decision/1",
-            **entries(self, "verdict point margin nodes seconds of"),
+            **entries(self, "verdict point margin nodes seconds of stopped"),
         }
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.arithmetic.floats import at_most
-from relunorm.clock import TIME_LIMIT, Clock, Listener
+from relunorm.clock import INTERRUPTED, LAST_MOMENT, TIME_LIMIT, Clock, Interrupts, Listener
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
@@ -17,7 +17,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitErro
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.precision import is_single
-from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
+from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Removal
 from relunorm.forms.shapes import SHAPES
 from relunorm.forms.shaping import SINGLE, Dtype, Job, within
 from relunorm.io.border import Model, Place, accepts
@@ -42,7 +42,7 @@ class Normalized(Shown):
         facts: what the form guarantees, measured on the result.
         exact: the rational form, where it was asked for.
         seconds: wall time.
-        stopped: "" or why the work ended early: ``time limit``.
+        stopped: "" or why the work ended early: ``time limit`` or ``interrupted``.
         kept: "" or why the network came back as it was: the minimal one would be larger.
     """
 
@@ -107,11 +107,7 @@ class Normalized(Shown):
 
 
 def _size(network: Network) -> dict[str, int]:
-    return {
-        "units": network.units,
-        "channels": network.channels,
-        "parameters": network.parameters,
-    }
+    return {"units": network.units, "channels": network.channels, "parameters": network.parameters}
 
 
 @accepts("network", domains=("domain",))
@@ -130,7 +126,7 @@ def normalize(
     exact: bool = False,
     dtype: Dtype = "float64",
     analysis: Stability | None = None,
-    time_limit: float | Clock | None = None,
+    time_limit: float | Clock | None = 60.0,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> Normalized:
@@ -152,9 +148,10 @@ def normalize(
             the network that is certified; ``facts`` speak of it before rounding.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
-        time_limit: wall seconds, half of them for `stability`. Units undecided by then stay; where
-            no time is left for the certificate there is none, where none is left for the removal
-            either the network stays as it is, and ``stopped`` says so.
+        time_limit: wall seconds, half of them for `stability`; a minute by default, None for no
+            limit. Units undecided by then stay; where no time is left for the certificate there is
+            none, where none is left for the removal either the network stays as it is, and
+            ``stopped`` says so. Ctrl-C ends it within seconds in the same way.
         progress, random_state: passed to `stability`.
 
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
@@ -187,37 +184,32 @@ def normalize(
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         analysis.check(base, domain)
     wanted = eps > 0 or (SHAPES[form].minimal_first if remove is None else remove)
-    found = analysis
-    if wanted and domain is not None and found is None:
-        found = stability(
-            base,
-            domain,
-            time_limit=clock.part(share=0.5),
-            progress=progress,
-            random_state=random_state,
-        )
-    loosely = wanted and domain is not None and form != "canonical" and is_single(network)
-    job = Job(
-        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype,
-        SINGLE if loosely else 0.0, clock,
-    )  # fmt: skip
-    rational = shallow_form(network, domain) if exact else None
-    try:
-        reduced, result, facts, certificate = within(job, wanted, eps, rational)
-    except TimeLimitError:
-        reduced, result, facts, certificate = job.whole()
-    kept = ""
-    if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
-        # folded units became skips with more weights than they had: remove without folding
-        size = result.parameters
-        plain = replace(job, architecture="keep")
-        try:
-            reduced, result, facts, certificate = within(plain, wanted, eps, rational)
-        except TimeLimitError:
-            reduced, result, facts, certificate = job.whole()
-        if result.parameters > network.parameters or certificate is None:
-            kept = f"the result would have {size:,} parameters"
-            reduced, result, facts, certificate = job.unchanged()
+    with Interrupts() as interrupts:
+        found = analysis
+        if wanted and domain is not None and found is None:
+            found = stability(
+                base,
+                domain,
+                time_limit=clock.part(share=0.5),
+                progress=progress,
+                random_state=random_state,
+            )
+        loosely = wanted and domain is not None and form != "canonical" and is_single(network)
+        job = Job(
+            network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype,
+            SINGLE if loosely else 0.0, clock,
+        )  # fmt: skip
+        rational = shallow_form(network, domain) if exact else None
+        reduced, result, facts, certificate = _made(job, wanted, eps, rational, interrupts)
+        kept = ""
+        if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
+            # folded units became skips with more weights than they had: remove without folding
+            size = result.parameters
+            plain = replace(job, architecture="keep")
+            reduced, result, facts, certificate = _made(plain, wanted, eps, rational, interrupts)
+            if result.parameters > network.parameters or certificate is None:
+                kept = f"the result would have {size:,} parameters"
+                reduced, result, facts, certificate = _hurried(job, interrupts).unchanged()
     return Normalized(
         result,
         network,
@@ -229,18 +221,33 @@ def normalize(
         facts,
         rational,
         clock.elapsed(),
-        TIME_LIMIT if clock.expired() else "",
+        INTERRUPTED if interrupts.seen else TIME_LIMIT if clock.expired() else "",
         kept,
     )
 
 
+def _made(
+    job: Job, wanted: bool, eps: float, rational: ShallowForm | None, interrupts: Interrupts
+) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    """What `within` makes in time; after Ctrl-C it has a moment left, for the removal at least."""
+    for _ in range(2):
+        try:
+            return within(_hurried(job, interrupts), wanted, eps, rational)
+        except TimeLimitError:
+            break
+        except KeyboardInterrupt:
+            if not interrupts.seen:  # not a signal: raised by the caller's own code
+                raise
+    return job.whole()
+
+
+def _hurried(job: Job, interrupts: Interrupts) -> Job:
+    """The job as it is, or with a moment left once Ctrl-C was pressed."""
+    return replace(job, clock=job.clock.part(LAST_MOMENT)) if interrupts.seen else job
+
+
 def _check_options(
-    form: str,
-    domain: Domain | None,
-    eps: float,
-    split: bool,
-    pure: bool,
-    exact: bool,
+    form: str, domain: Domain | None, eps: float, split: bool, pure: bool, exact: bool
 ) -> None:
     if form not in SHAPES:
         raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(SHAPES)}")

@@ -95,6 +95,11 @@ class Range:
             if lost.any():
                 object.__setattr__(self, name, np.where(lost, endless, end))
 
+    @classmethod
+    def endless(cls, size: int) -> Range:
+        """Nothing is known."""
+        return cls(np.full(size, -np.inf), np.full(size, np.inf))
+
     @property
     def largest(self) -> Vector:
         """max |value|."""

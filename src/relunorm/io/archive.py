@@ -128,7 +128,7 @@ def _encode_structure(network: Network, dtype: str) -> tuple[str, dict[str, NDAr
         optional = {
             "name": step.name,
             "geometry": None if step.geometry is None else asdict(step.geometry),
-            "groups": step.groups if step.kind == "conv" else None,
+            "groups": step.groups if step.kind.startswith("conv") else None,
             "count_padding": step.count_padding,
             "activation": None if step.activation is None else asdict(step.activation),
             "ends": step.ends if step.kind == "clip" else None,

@@ -14,20 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
-from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
+from relunorm.errors import InvalidNetworkError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
-from relunorm.io.graph.lower import Lowering
+from relunorm.io.graph.lower import Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.sklearn_transforms import transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 from relunorm.network.columns import Column
 from relunorm.network.head import NO_HEAD, Head, Step
-
-SUPPORTED = (
-    "MLPRegressor and MLPClassifier with activation 'relu' or 'identity', linear models, and "
-    "pipelines of them behind StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, "
-    "selections of columns and ColumnTransformer"
-)
 
 #: Linear models, and the head of those whose prediction is not linear.
 _LINEAR: dict[str, tuple[Step, ...]] = {
@@ -35,6 +30,7 @@ _LINEAR: dict[str, tuple[Step, ...]] = {
     **dict.fromkeys(("ElasticNetCV", "HuberRegressor", "SGDRegressor", "LinearSVR"), ()),
     **dict.fromkeys(("LinearSVC", "RidgeClassifier", "SGDClassifier", "Perceptron"), ()),
     **dict.fromkeys(("PoissonRegressor", "GammaRegressor"), (Step("exp"),)),
+    "TweedieRegressor": (),
 }
 _LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
 
@@ -45,9 +41,9 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
     origin = type(estimator).__name__
     before, last, after = _taken_apart(estimator, origin)
     network = _last_step(last, origin)
+    names = list(getattr(last, "feature_names_in_", ()))
     if before:
-        lowering = Lowering((1, _features(before[0][1], origin)))
-        tensor = transformed(lowering, before, origin, SUPPORTED)
+        lowering, tensor, names = _transformed(before, origin)
         if tensor.size != network.input_size:
             raise InvalidNetworkError(
                 f"{origin}: its steps give {tensor.size} columns, but {type(last).__name__} was "
@@ -64,8 +60,7 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
         ).folded()
         network = folded.replace(head=network.head)
     if after is not None:
-        network = unscaled(network, after, SUPPORTED)
-    names = getattr(before[0][1] if before else last, "feature_names_in_", ())
+        network = unscaled(network, after)
     if len(names) != network.input_size or network.columns:
         return network
     return network.replace(columns=[Column(str(name)) for name in names])
@@ -85,10 +80,33 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
             last = last.steps[-1][1]
         elif hasattr(last, "regressor_") and hasattr(last, "transformer_"):
             if after is not None:
-                raise UnsupportedOperationError(origin, [(origin, "two targets")], SUPPORTED)
+                raise refused(origin, [(origin, "two targets")])
             after, last = last.transformer_, last.regressor_
         else:
             return before, last, after
+
+
+def _transformed(before: list[tuple[str, Any]], origin: str) -> tuple[Lowering, Tensor, list[str]]:
+    """What the steps in front give, and the names of the columns that they read, where known.
+
+    A named column that nothing reads, such as a text that is dropped, is no input of the network.
+    """
+    first = before[0][1]
+    count, names = _features(first, origin), list(getattr(first, "feature_names_in_", ()))
+    lowering = Lowering((1, count))
+    tensor = transformed(lowering, lowering.input, before, origin)
+    terms = [
+        a.terms[0] for a in (*(u.affine for u in lowering.layers), tensor.affine) if 0 in a.terms
+    ]
+    read = np.any([abs(mx.dense(abs(t))).sum(axis=0) > 0 for t in terms], axis=0)
+    if not names or read.all() or not read.any():
+        return lowering, tensor, names
+    kept = np.flatnonzero(read)
+    places = np.full(count, -1)
+    places[kept] = np.arange(len(kept))
+    lowering = Lowering((1, len(kept)))
+    spread = lowering.rearrange(lowering.input, places[None])
+    return lowering, transformed(lowering, spread, before, origin), [names[k] for k in kept]
 
 
 def _features(first: Any, origin: str) -> int:
@@ -106,7 +124,7 @@ def _last_step(estimator: Any, origin: str) -> Network:
         return _perceptron(estimator, name)
     if name in _LINEAR or name in _LOGISTIC:
         return _linear(estimator, name)
-    raise UnsupportedOperationError(origin, [(origin, f"{name}")], SUPPORTED)
+    raise refused(origin, [(origin, f"{name}")])
 
 
 def _own(estimator: Any) -> Network:
@@ -121,13 +139,13 @@ def _own(estimator: Any) -> Network:
 def _perceptron(estimator: Any, name: str) -> Network:
     if estimator.activation not in ("relu", "identity"):
         place = f"{name}.activation"
-        raise UnsupportedOperationError(name, [(place, estimator.activation)], SUPPORTED)
+        raise refused(name, [(place, estimator.activation)])
     if not hasattr(estimator, "coefs_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
     ends = {"identity": (), "logistic": ("sigmoid",), "softmax": ("softmax",), "exp": ("exp",)}
     last = getattr(estimator, "out_activation_", "identity")
     if last not in ends:
-        raise UnsupportedOperationError(name, [(f"{name}.out_activation_", last)], SUPPORTED)
+        raise refused(name, [(f"{name}.out_activation_", last)])
     weights = [np.asarray(w, dtype=np.float64).T for w in estimator.coefs_]
     activation = RELU if estimator.activation == "relu" else IDENTITY
     network = Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
@@ -144,9 +162,13 @@ def _linear(estimator: Any, name: str) -> Network:
     bias = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), len(weight))
     network = Network.from_weights([weight], [bias.copy()], origin=name)
     steps = _LINEAR.get(name, ())
+    if name == "TweedieRegressor" and (
+        estimator.link == "log" or (estimator.link == "auto" and estimator.power > 0)
+    ):
+        steps = (Step("exp"),)
     if name in _LOGISTIC:
         if getattr(estimator, "multi_class", "auto") == "ovr" and len(weight) > 1:
-            raise UnsupportedOperationError(name, [(f"{name}.multi_class", "ovr")], SUPPORTED)
+            raise refused(name, [(f"{name}.multi_class", "ovr")])
         steps = (Step("sigmoid" if len(weight) == 1 else "softmax"),)
     return network.replace(head=Head(steps, tuple(getattr(estimator, "classes_", ()))))
 

@@ -1,65 +1,111 @@
-"""Steps of a scikit-learn pipeline that are affine: scalers, projections, choices of columns."""
+"""Steps of a scikit-learn pipeline that are piecewise affine: scalers, projections, quantiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
+from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.matrix import scale_rows
-from relunorm.network import Network
+from relunorm.io.graph.refusals import refused
+from relunorm.matrix import as_matrix, scale_rows
+from relunorm.network import RELU, Activation, Network
 from relunorm.network.head import Head, Step
 from relunorm.network.layer import Affine
 
 Array = NDArray[np.float64]
+
+#: Quantiles this close together, of the largest one, are one.
+CLOSE = 1e-11
 
 #: Transformers that choose columns, by `get_support`.
 _SELECTIONS = ("SelectKBest", "SelectPercentile", "SelectFromModel", "SelectFpr", "SelectFdr")
 _SELECTIONS += ("SelectFwe", "VarianceThreshold", "RFE", "RFECV", "SequentialFeatureSelector")
 
 
-def transformed(
-    low: Lowering, steps: Sequence[tuple[str, Any]], origin: str, supported: str
-) -> Tensor:
+class _Refusal(Exception):
+    """Steps that cannot be read, each with its place and name."""
+
+    def __init__(self, found: list[tuple[str, str]]):
+        super().__init__()
+        self.found = found
+
+
+def transformed(low: Lowering, x: Tensor, steps: Sequence[tuple[str, Any]], origin: str) -> Tensor:
     """The columns that the steps give, as functions of the columns they were given."""
-    refused: list[tuple[str, str]] = []
-    tensor = low.input
+    found: list[tuple[str, str]] = []
     for name, step in steps:
         try:
-            tensor = _step(low, tensor, step)
-        except CannotLower as reason:
-            shown = type(step).__name__ + (f": {reason}" if str(reason) else "")
-            refused.append((f"{origin}.{name}", shown))
+            x = _step(low, x, step, f"{origin}.{name}")
+        except _Refusal as refusal:
+            found += refusal.found
         except (AttributeError, ValueError) as error:
-            if refused:
+            if found:
                 continue  # the columns are unknown after a step that was refused
             raise InvalidNetworkError(f"{origin}: step {name!r}: {error}") from None
-    if refused:
-        raise UnsupportedOperationError(origin, refused, supported)
-    return tensor
+    if found:
+        raise refused(origin, found)
+    return x
 
 
-def _step(low: Lowering, x: Tensor, step: Any) -> Tensor:
+def _step(low: Lowering, x: Tensor, step: Any, place: str) -> Tensor:
+    """One step; of those that hold others each part is named where it cannot be read."""
     if step is None or str(step) == "passthrough":
         return x
     name = type(step).__name__
-    if not type(step).__module__.startswith("sklearn."):
-        raise CannotLower("is not scikit-learn's own")
-    if name == "Pipeline":
-        for _, part in step.steps:
-            x = _step(low, x, part)
-        return x
-    if name in _SELECTIONS:
-        return low.rearrange(x, np.flatnonzero(step.get_support())[None])
-    if name not in _STEPS:
-        raise CannotLower
-    if not hasattr(step, "n_features_in_") and name != "FunctionTransformer":
-        raise InvalidNetworkError(f"{name} is not fitted; call fit first")
-    return _STEPS[name](low, x, step)
+    try:
+        if not type(step).__module__.startswith("sklearn."):
+            raise CannotLower("is not scikit-learn's own")
+        if name == "Pipeline":
+            for part, each in step.steps:
+                x = _step(low, x, each, f"{place}.{part}")
+            return x
+        if name == "ColumnTransformer":
+            return _side_by_side(low, _chosen(low, x, step), place)
+        if name == "FeatureUnion":
+            weights = step.transformer_weights or {}
+            if any(weights.get(part, 1) != 1 for part, _ in step.transformer_list):
+                raise CannotLower("with weights")
+            return _side_by_side(low, [(*part, x) for part in step.transformer_list], place)
+        if name in _SELECTIONS:
+            return low.rearrange(x, np.flatnonzero(step.get_support())[None])
+        if name not in _STEPS:
+            raise CannotLower
+        if not hasattr(step, "n_features_in_") and name != "FunctionTransformer":
+            raise InvalidNetworkError(f"{name} is not fitted; call fit first")
+        return _STEPS[name](low, x, step)
+    except CannotLower as reason:
+        raise _Refusal([(place, name + (f": {reason}" if str(reason) else ""))]) from None
+
+
+def _side_by_side(low: Lowering, parts: Sequence[tuple[str, Any, Tensor]], place: str) -> Tensor:
+    results, found = [], []
+    for name, part, x in parts:
+        try:
+            results.append(_step(low, x, part, f"{place}.{name}"))
+        except _Refusal as refusal:
+            found += refusal.found
+    if found:
+        raise _Refusal(found)
+    if not results:
+        raise InvalidNetworkError("every column is dropped")
+    return low.concatenate(results, 1)
+
+
+def _chosen(low: Lowering, x: Tensor, step: Any) -> list[tuple[str, Any, Tensor]]:
+    """The parts of a ColumnTransformer, each with the columns it reads."""
+    names = list(getattr(step, "feature_names_in_", []))
+    parts = []
+    for name, part, columns in step.transformers_:
+        chosen = _numbers(columns, names, x.size)
+        if len(chosen) and not (isinstance(part, str) and part == "drop"):
+            parts.append((name, part, low.rearrange(x, chosen[None])))
+    return parts
 
 
 def _scaled(low: Lowering, x: Tensor, factor: Any, offset: Any) -> Tensor:
@@ -116,21 +162,68 @@ def _imputer(low: Lowering, x: Tensor, step: Any) -> Tensor:
 
 def _function(low: Lowering, x: Tensor, step: Any) -> Tensor:
     if step.func is not None:
-        raise CannotLower("with a function of the user's own")
+        named = getattr(step.func, "__name__", "")
+        raise CannotLower(f"with the function {named}" if named else "with a function")
     return x
 
 
-def _columns(low: Lowering, x: Tensor, step: Any) -> Tensor:
+def _binarizer(low: Lowering, x: Tensor, step: Any) -> Tensor:
+    over = low.shift(x, np.array(-float(step.threshold)))
+    return low.activate(over, Activation("step", at_zero=0.0), "Binarizer")
+
+
+def _quantiles(low: Lowering, x: Tensor, step: Any) -> Tensor:
+    """The share of the data below a value: linear between quantiles, with a jump at repeated ones.
+
+    Of a step with the value v at 0 there are two parts, 1 - v of it still 0 there and v already 1.
+    """
+    if step.output_distribution != "uniform":
+        raise CannotLower("to a normal distribution; output_distribution='uniform' is read")
+    references = np.asarray(step.references_, dtype=np.float64)
+    quantiles = np.asarray(step.quantiles_, dtype=np.float64).T
+    knots = [
+        (k, *knot) for k, column in enumerate(quantiles) for knot in _knots(column, references)
+    ]
+    columns, places, changes, below, above = (np.array(each) for each in zip(*knots, strict=True))
+    over = low.shift(low.rearrange(x, columns[None]), -places)
+    halves = np.where(below == above, 2 * below, 0.0)
+    kinds = [(RELU, changes), (Activation("step", at_zero=0.5), halves)]
+    kinds += [(Activation("step", at_zero=at), np.where(halves == 0, part, 0.0))
+              for at, part in ((0.0, above), (1.0, below))]  # fmt: skip
     parts = []
-    names = list(getattr(step, "feature_names_in_", []))
-    for _, part, columns in step.transformers_:
-        chosen = _numbers(columns, names, x.size)
-        if (isinstance(part, str) and part == "drop") or not len(chosen):
-            continue
-        parts.append(_step(low, low.rearrange(x, chosen[None]), part))
-    if not parts:
-        raise InvalidNetworkError("every column is dropped")
-    return low.concatenate(parts, 1)
+    for activation, weights in kinds:
+        used = np.flatnonzero(weights)
+        if len(used):
+            units = low.activate(low.rearrange(over, used[None]), activation, "QuantileTransformer")
+            entries = (weights[used], (columns[used], np.arange(len(used))))
+            table = as_matrix(csr_array(entries, shape=(x.size, len(used))))
+            parts.append(low.map(units, table, None, (1, x.size)))
+    return reduce(low.add, parts)
+
+
+def _knots(column: Array, references: Array) -> list[tuple[float, float, float, float]]:
+    """Where the share of one column bends or jumps: the place, by how much its slope changes, and
+    by how much it jumps up to the value at the place, and from it on.
+
+    Quantiles that differ in their last digits only were the same value before scikit-learn
+    interpolated between them.
+    """
+    group = np.cumsum(np.diff(column, prepend=column[:1]) > CLOSE * np.abs(column).max())
+    found = []
+    for number in range(int(group[-1]) + 1):
+        members = np.flatnonzero(group == number)
+        values, counts = np.unique(column[members], return_counts=True)
+        at = float(values[counts.argmax()])
+        same = np.flatnonzero(column == at)
+        value = (references[same[0]] + references[same[-1]]) / 2
+        if at == column[-1]:
+            value = references[-1]
+        if at == column[0]:
+            value = references[0]
+        found.append((at, references[members[0]], value, references[members[-1]]))
+    at, before, value, after = (np.array(each) for each in zip(*found, strict=True))
+    slopes = np.concatenate([[0.0], (before[1:] - after[:-1]) / np.diff(at), [0.0]])
+    return list(zip(at, np.diff(slopes), value - before, after - value, strict=True))
 
 
 def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
@@ -159,13 +252,17 @@ _STEPS: dict[str, Callable[[Lowering, Tensor, Any], Tensor]] = {
     "TruncatedSVD": _projection,
     "SimpleImputer": _imputer,
     "FunctionTransformer": _function,
-    "ColumnTransformer": _columns,
+    "Binarizer": _binarizer,
+    "QuantileTransformer": _quantiles,
 }
 
 
-def unscaled(network: Network, transformer: Any, supported: str) -> Network:
-    """The network behind the inverse of an affine transformer of its target."""
+def unscaled(network: Network, transformer: Any) -> Network:
+    """The network behind the inverse of a transformer of its target."""
     name = type(transformer).__name__
+    if name == "FunctionTransformer" and transformer.inverse_func in _INVERSES:
+        steps = _INVERSES[transformer.inverse_func]
+        return network.replace(head=Head((*network.head.steps, *steps)))
     if name == "StandardScaler":
         factor, offset = transformer.scale_, transformer.mean_ if transformer.with_mean else None
     elif name == "RobustScaler":
@@ -177,8 +274,9 @@ def unscaled(network: Network, transformer: Any, supported: str) -> Network:
         factor = 1.0 / transformer.scale_
         offset = -transformer.min_ / transformer.scale_
     else:
-        place = "TransformedTargetRegressor.transformer_"
-        raise UnsupportedOperationError(name, [(place, name)], supported)
+        inverse = getattr(transformer, "inverse_func", None)
+        shown = f" with the inverse {getattr(inverse, '__name__', inverse)}" if inverse else ""
+        raise refused(network.origin, [("TransformedTargetRegressor.transformer_", name + shown)])
     size = network.output_size
     factors = np.broadcast_to(np.ones(1) if factor is None else np.asarray(factor), size)
     offsets = np.broadcast_to(np.zeros(1) if offset is None else np.asarray(offset), size)
@@ -187,3 +285,11 @@ def unscaled(network: Network, transformer: Any, supported: str) -> Network:
         return network.replace(head=Head((*network.head.steps, step)))
     terms = {source: scale_rows(m, factors) for source, m in network.output.terms.items()}
     return network.replace(output=Affine(terms, network.output.bias * factors + offsets))
+
+
+#: The inverses of a target's function that are steps of a head.
+_INVERSES: dict[Any, tuple[Step, ...]] = {
+    None: (),
+    np.exp: (Step("exp"),),
+    np.expm1: (Step("exp"), Step("scale", 0, (1.0, -1.0))),
+}

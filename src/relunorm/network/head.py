@@ -345,12 +345,7 @@ class Head:
             {"kind": s.kind, "axis": s.axis, "numbers": [_json_number(x) for x in s.numbers]}
             for s in self.steps
         ]
-        return {
-            "steps": steps,
-            "label": self.label,
-            "of": self.of,
-            "classes": list(self.classes),
-        }
+        return {"steps": steps, "label": self.label, "of": self.of, "classes": list(self.classes)}
 
     @classmethod
     def from_dict(cls, fields: Any) -> Head:

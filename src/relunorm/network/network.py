@@ -25,15 +25,7 @@ from relunorm.matrix import Matrix, Vector
 from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
 from relunorm.network.head import NO_HEAD, Head
-from relunorm.network.layer import (
-    RELU,
-    Activation,
-    Affine,
-    Kind,
-    Layer,
-    substitute,
-    whole,
-)
+from relunorm.network.layer import RELU, Activation, Affine, Kind, Layer, substitute, whole
 from relunorm.network.structure import Structure
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best

@@ -21,7 +21,7 @@ from relunorm.network.layer import Activation
 
 StepKind = Literal[
     "input", "conv", "linear", "activation", "clip", "max_pool", "average_pool", "reshape",
-    "permute", "add", "scale",
+    "permute", "add", "scale", "conv_transpose", "upsample",
 ]  # fmt: skip
 
 
@@ -43,8 +43,10 @@ class Step:
     Attributes:
         inputs: numbers of the steps it reads.
         shape: of its result, without the batch axis; channels first where there are any.
-        weight, bias: of ``conv`` (out, in / groups, *kernel) and ``linear`` (out, in).
-        geometry, groups: of ``conv`` and the poolings.
+        weight, bias: of ``conv`` and ``conv_transpose`` (out, in / groups, *kernel), ``linear``
+            (out, in).
+        geometry, groups: of ``conv`` and the poolings; of ``conv_transpose`` the pads are outputs
+            cut off, or added where negative; ``upsample`` repeats each position kernel times.
         count_padding: whether ``average_pool`` divides by the padded window.
         activation: of ``activation``.
         ends: of ``clip``; None where open.
@@ -135,7 +137,11 @@ class Recorder:
         )
 
     def affine(
-        self, x: int | None, kind: Literal["conv", "linear"], shape: Sequence[int], **details: Any
+        self,
+        x: int | None,
+        kind: Literal["conv", "conv_transpose", "linear"],
+        shape: Sequence[int],
+        **details: Any,
     ) -> int | None:
         """A convolution or a dense map; a bias that is not given is 0."""
         if x is None:
@@ -143,18 +149,19 @@ class Recorder:
         if details.get("bias") is None:
             details["bias"] = np.zeros(len(details["weight"]))
         if self.steps[x].kind == "scale":
-            x = self._taken(x, details)
+            x = self._taken(x, details, kind)
         if x is None:
             return None
         return self._put(Step(kind, (x,), tuple(shape), **details))
 
-    def _taken(self, x: int, details: dict[str, Any]) -> int | None:
+    def _taken(self, x: int, details: dict[str, Any], kind: str) -> int | None:
         """What a map reads once it has taken the factors and shifts before it into itself."""
         inner, *arrays = self._held(x)
         weight, geometry = details["weight"], details.get("geometry")
         if geometry is not None:
             found = _planes(arrays)
-            if found is None or (found[1].any() and any(map(any, geometry.pads))):
+            padded = any(map(any, geometry.pads)) or kind == "conv_transpose"
+            if found is None or (found[1].any() and padded):
                 return self._settled(x)  # a shift cannot go where zeros are padded
             group = np.arange(len(weight)) // (len(weight) // details["groups"])
             read = group[:, None] * weight.shape[1] + np.arange(weight.shape[1])
@@ -202,6 +209,22 @@ class Recorder:
             geometry = replace(geometry, ceil=False)  # no window hangs over
         details = {"geometry": geometry, "count_padding": count_padding}
         return self._put(Step(kind, (x,), tuple(shape), name, **details))
+
+    def upsample(self, x: int | None, scales: tuple[int, ...]) -> int | None:
+        """Every position as many times along each axis."""
+        x = self._settled(x)
+        if x is None or len(self.steps[x].shape) != len(scales) + 1:
+            return None
+        if self.steps[x].kind == "upsample":
+            before = self.steps[x].geometry
+            assert before is not None
+            scales = tuple(a * b for a, b in zip(before.kernel, scales, strict=True))
+            x = self.steps[x].inputs[0]
+        channels, *spatial = self.steps[x].shape
+        shape = (channels, *(n * s for n, s in zip(spatial, scales, strict=True)))
+        ones, nothing = (1,) * len(scales), ((0, 0),) * len(scales)
+        geometry = Geometry(scales, scales, nothing, ones)
+        return self._put(Step("upsample", (x,), shape, geometry=geometry))
 
     def act(self, x: int | None, activation: Activation, name: str, layer: int) -> int | None:
         """An activation, entry by entry."""

@@ -112,9 +112,8 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
         )
         found.append(HiddenLinear(name, linear, pairs, source))  # type: ignore[arg-type]
     if faults:
-        raise UnsupportedOperationError(
-            type(module).__name__, faults, "Linear -> ReLU -> Linear, each Linear used once"
-        )
+        wanted = "Linear -> ReLU -> Linear, each Linear used once, is what it works on."
+        raise UnsupportedOperationError(type(module).__name__, faults, wanted)
     if not found:
         raise InvalidInputError(f"{type(module).__name__} has no Linear layer followed by ReLU")
     return found

@@ -72,11 +72,7 @@ def exhibits(paper: str) -> Mapping[str, Make]:
 
 
 def world_of(
-    paper: str,
-    data: Sample | None = None,
-    full: bool = False,
-    random_state: int = 0,
-    **laws: Any,
+    paper: str, data: Sample | None = None, full: bool = False, random_state: int = 0, **laws: Any
 ) -> World:
     """The world a paper's exhibits are made in; ``laws`` replace ingredients of it.
 

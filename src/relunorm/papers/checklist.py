@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.papers import PAPERS
-from relunorm.papers.claim import ROUNDING, Check, Claim
-from relunorm.papers.statistics import LEVEL
+from relunorm.papers.claim import LEVEL, ROUNDING, Check, Claim
 
 #: Limits that statements give by name.
 _LIMITS = {"rounding": ROUNDING, "level": LEVEL}

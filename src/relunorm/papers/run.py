@@ -39,8 +39,8 @@ STORE = "runs.sqlite"
 #: Modules that local workers share, and what tells libraries to use one thread.
 SHARED = ["torch._dynamo", "matplotlib.pyplot", "matplotlib.backends.backend_svg", "contourpy"]
 SHARED += ["numba.typed", "numba.experimental", "sklearn.datasets", "scipy.stats"]
-SHARED += ["relunorm.regions.enumerate", "relunorm.stability.stability", "relunorm.train.base"]
-SHARED += ["relunorm.search.engine", "relunorm.dying.sweep"]
+SHARED += ["relunorm.regions.enumerate", "relunorm.stability.stability"]
+SHARED += ["relunorm.train.estimator_base", "relunorm.search.engine", "relunorm.dying.scale_sweep"]
 SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -301,7 +301,7 @@ def code_of(make: Make) -> list[dict[str, Any]]:
 
     >>> from relunorm.papers import exhibits
     >>> code_of(exhibits("dying")["figure4"])[0]["name"]
-    'relunorm.papers.dying.maps.figure4'
+    'relunorm.papers.dying.basin_maps.figure4'
     """
     found = []
     for function in (source_of(make), getattr(make, "judge", None)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -26,8 +26,10 @@ from relunorm.questions.neighbourhood import (
     neighbourhood,
     wrong_outputs,
 )
+from relunorm.questions.quick_radius import quick_radius
 from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.search.engine import warm_up
+from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
 
@@ -35,6 +37,10 @@ Array = NDArray[np.float64]
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
+#: Rows that are attacked together.
+ATTACKED = 64
+#: Units from which on a search may well end with nothing proved.
+MANY_UNITS = 500
 #: Why a search can end without an answer before its time is up.
 ROUNDING = "too close to another answer for the rounding of float64"
 
@@ -54,7 +60,9 @@ def certify(
     tolerance: float = 0.01,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
 ) -> Robustness:
     """Whether a network answers the same for every valid input within a radius of given ones.
 
@@ -86,7 +94,8 @@ def certify(
         tolerance: relative width of the interval at which the bisection stops.
         random_state: seed of the attacks.
         progress: called with a `Progress` for each row.
-        workers: threads that search side by side.
+        workers, backend, scheduler: threads, or processes here or on a cluster, that search side by
+            side, as for `maximize`.
 
     A row with NaN, outside the valid range or with a label the model does not have is ``invalid``;
     the others are answered. Ctrl-C ends the work: the rows decided by then are returned, the others
@@ -103,14 +112,13 @@ def certify(
         if scale is not None:
             raise InvalidInputError("a radius for each input has its scale; pass one of the two")
         radius, scale = 1.0, radius
-    job = _Job(
-        model, x, radius, norm, label, delta, valid, tolerance, random_state, workers, scale
-    )  # fmt: skip
+    place = Placement(workers, backend, scheduler)
+    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, place, scale)
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
     found: dict[int, RowRobustness] = dict(job.invalid)
-    with job.interrupts, suppress(KeyboardInterrupt):
+    with job.interrupts, place.entered(), suppress(KeyboardInterrupt):
         _answer(job, found, clock, tell)
     stopped = INTERRUPTED if job.interrupts.seen or len(found) < len(job.x) else ""
     if stopped and not any(row.decided for row in found.values()):
@@ -127,17 +135,20 @@ def certify(
 
 def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Teller) -> None:
     """Answer one row after the other into ``found``, until an interrupt."""
-    for row in job.wrong():
+    for row in job.wrong(clock):
         found[row.row] = row
     rest = [row for row in range(len(job.x)) if row not in found]
     if job.radius is not None and rest:
         tell("attacking")
-        for row in job.attacked(rest):
+        for row in job.attacked(rest, clock):
             found[row.row] = row
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
+        if clock.expired():
+            found[row] = job.undecided(row, TIME_LIMIT)
+        else:
+            found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
     # what the others left over is for those that ran out of their share, the hardest last
     late = [row for row in rest if found[row].reason == TIME_LIMIT]
     for place, row in enumerate(sorted(late, key=lambda row: found[row].nodes)):
@@ -166,11 +177,12 @@ class _Job:
         valid: Domain | None,
         tolerance: float,
         random_state: int,
-        workers: int,
+        place: Placement,
         scale: ArrayLike | None,
     ):
         self.network, self.delta, self.tolerance = network, delta, tolerance
-        self.random_state, self.workers = random_state, workers
+        self.random_state, self.place = random_state, place
+        self.stopped = ""  # why the last search did
         self.interrupts = Interrupts()
         self.x = _rows(network, x)
         self.norm = _norm(norm)
@@ -224,6 +236,12 @@ class _Job:
         if label is None:
             if self.delta is not None:
                 return self.outputs
+            if count > 1 and [step.kind for step in self.network.head.steps[:1]] == ["sigmoid"]:
+                raise InvalidInputError(
+                    f"the model ends in a sigmoid on each of {count} outputs and may give several "
+                    "answers at once; pass label, the class of each row, if the largest output is "
+                    "its answer, or delta for how far outputs may move"
+                )
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
             return own.astype(np.float64)
         told = np.atleast_1d(np.asarray(label))
@@ -262,23 +280,29 @@ class _Job:
     def _label(self, row: int) -> int | None:
         return None if self.delta is not None else int(self.labels[row])
 
-    def wrong(self) -> list[RowRobustness]:
+    def wrong(self, clock: Clock) -> Iterator[RowRobustness]:
         """Rows whose answer is wrong, or too close to tell, at the input itself."""
-        found = []
         for row in range(len(self.x)):
             nearest = max(float((b - A @ self.outputs[row]).min()) for A, b in self.groups[row])
             if row in self.invalid or nearest < -1e-9 * max(1.0, np.abs(self.outputs[row]).max()):
                 continue
+            if clock.expired():
+                return
             point = checked(
                 self.network, self.surely[row], Box(self.x[row], self.x[row]), self.x[row]
             )
             if point is not None and point[1] >= 0.0:
-                found.append(self._attacked(row, point[0], correct=False))
-        return found
+                yield self._attacked(row, point[0], correct=False)
 
-    def attacked(self, rows: Sequence[int]) -> list[RowRobustness]:
-        """Rows for which one attack on all of them finds an adversarial input."""
+    def attacked(self, rows: Sequence[int], clock: Clock) -> Iterator[RowRobustness]:
+        """Rows for which one attack on many of them finds an adversarial input."""
+        for first in range(0, len(rows), ATTACKED):
+            yield from self._attack(rows[first : first + ATTACKED], clock)
+
+    def _attack(self, rows: Sequence[int], clock: Clock) -> Iterator[RowRobustness]:
         assert self.radius is not None
+        if clock.expired():
+            return
         places = [
             neighbourhood(self.x[r], self.radius, self.norm, self.valid, self.scale) for r in rows
         ]
@@ -288,14 +312,14 @@ class _Job:
             [self.groups[r] for r in rows],
             self.random_state,
         )
-        found = []
         for row, place, point in zip(rows, places, points, strict=True):
+            if clock.expired():
+                return
             value = max(float((b - A @ self.network(point)).min()) for A, b in self.groups[row])
             if value >= 0.0:
                 sure = checked(self.network, self.surely[row], place.inner, point)
                 if sure is not None and sure[1] >= 0.0:
-                    found.append(self._attacked(row, sure[0]))
-        return found
+                    yield self._attacked(row, sure[0])
 
     def _attacked(
         self, row: int, point: Vector, *, correct: bool = True, **more: Any
@@ -319,10 +343,9 @@ class _Job:
         ends, label = (low, math.inf), self._label(row)
         return RowRobustness(row, "unknown", label, True, ends, reason=reason, **effort)
 
-    def _why(self, clock: Clock) -> str:
-        if self.interrupts.seen:
-            return INTERRUPTED
-        return TIME_LIMIT if clock.expired() else ROUNDING
+    def _why(self) -> str:
+        """Why the last search found nothing."""
+        return INTERRUPTED if self.interrupts.seen else self.stopped or ROUNDING
 
     def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
@@ -332,7 +355,7 @@ class _Job:
         if verdict == "attacked" and point is not None:
             return self._attacked(row, point, **effort)
         if verdict == "unknown":
-            return self.undecided(row, self._why(clock), **effort)
+            return self.undecided(row, self._why(), **effort)
         ends = self.radius, math.inf
         return RowRobustness(row, "robust", self._label(row), True, ends, **effort)
 
@@ -342,8 +365,9 @@ class _Job:
         place = neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale)
         found = decide_any(
             self.network, place.outer, self.groups[row], clock, self.random_state, None,
-            self.workers, attacks,
+            self.place, attacks,
         )  # fmt: skip
+        self.stopped = found.stopped
         if found.verdict == "proved":
             return "robust", None, found.nodes
         if found.verdict == "counterexample":
@@ -361,8 +385,8 @@ class _Job:
         if clock.expired():
             return self.undecided(row, TIME_LIMIT)
         point, high, everything = self._first_attack(row, clock)
-        low, undecided, why = 0.0, math.inf, TIME_LIMIT
-        guess = high if point is None else 0.5 * high
+        low, undecided, why = self._quick(row, high, clock), math.inf, TIME_LIMIT
+        guess = high if point is None else 0.5 * (low + high)
         while not clock.expired() and not self.interrupts.seen:
             part = clock.part(share=0.5)
             verdict, found, more = self._decide(row, guess, part, attacks=0)
@@ -373,7 +397,7 @@ class _Job:
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
-                undecided, why = guess, self._why(part)
+                undecided, why = guess, self._why()
             top = min(high, undecided)
             if top - low <= self.tolerance * top or low == high:
                 break
@@ -384,6 +408,19 @@ class _Job:
         if low < math.inf:
             return self.undecided(row, why, low, **effort)
         return RowRobustness(row, "robust", self._label(row), True, (low, low), **effort)
+
+    def _quick(self, row: int, most: float, clock: Clock) -> float:
+        """A safe radius that linear bounds alone prove; 0 where they prove none.
+
+        Small networks do without: searching them takes no longer.
+        """
+        if self.network.units < MANY_UNITS or not math.isfinite(most):
+            return 0.0
+
+        def around(radius: float) -> Domain:
+            return neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale).outer
+
+        return quick_radius(self.network, self.groups[row], around, most, clock.part(share=0.3))
 
     def _first_attack(self, row: int, clock: Clock) -> tuple[Vector | None, float, float]:
         """An adversarial input from the smallest of doubling radii that gives one, and how far.

@@ -25,6 +25,7 @@ from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
+from relunorm.sweep.ambient import Placement
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
 
@@ -37,7 +38,7 @@ class Check(Shown):
 
     Args:
         verdict: ``sat`` (``point`` does: the property is violated), ``unsat`` (none does: it
-            holds), ``timeout``, or ``unknown`` where floats cannot tell.
+            holds), ``timeout``, or ``unknown`` where floats cannot tell or worker processes died.
         point: the input, for ``sat``; exact in real arithmetic, in float32 where possible.
         outputs: what the network computes there.
         parts: how many questions there were (boxes of inputs), and how many were settled.
@@ -90,7 +91,9 @@ def check(
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
 ) -> Check:
     """Decide a property file: is there an input that satisfies its assertions?
 
@@ -106,7 +109,8 @@ def check(
         time_limit: wall seconds for all parts together; None for no limit.
         random_state: seed of the first points tried.
         progress: called with a `Progress`.
-        workers: threads that search side by side.
+        workers, backend, scheduler: threads, or processes here or on a cluster, that search side by
+            side, as for `maximize`.
 
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> prop = parse_vnnlib('''
@@ -116,22 +120,14 @@ def check(
     'unsat'
     """
     network: Network = _plain(model)
+    place = Placement(workers, backend, scheduler)
     assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
     asked = make_cases(assertions, network)
     clock = Clock(time_limit)
     Teller(progress, clock).compile("the search", warm_up)
-    questions = [_Question(asked.network, case, random_state, workers) for case in asked.cases]
-    open_ = list(range(len(questions)))
-    while open_ and not clock.expired():
-        for place, number in enumerate(list(open_)):
-            share = clock.part(share=1 / (len(open_) - place))
-            tell = _counted(progress, len(questions) - len(open_), len(questions))
-            questions[number].go_on(share, tell)
-            if questions[number].verdict == "sat":
-                break
-        if any(q.verdict == "sat" for q in questions):
-            break
-        open_ = [i for i in open_ if questions[i].verdict == "timeout"]
+    questions = [_Question(asked.network, case, random_state, place) for case in asked.cases]
+    with place.entered():
+        _ask(questions, clock, progress)
     verdicts = [q.verdict for q in questions]
     verdict: Answer = "unsat"
     for word in ("unknown", "timeout", "sat"):
@@ -153,6 +149,19 @@ def check(
     )
 
 
+def _ask(questions: list[_Question], clock: Clock, progress: Listener | None) -> None:
+    """One question after the other, in turns, until one says sat or all are answered."""
+    open_ = questions
+    while open_ and not clock.expired():
+        for turn, question in enumerate(open_):
+            share = clock.part(share=1 / (len(open_) - turn))
+            tell = _counted(progress, len(questions) - len(open_), len(questions))
+            question.go_on(share, tell)
+            if question.verdict == "sat":
+                return
+        open_ = [question for question in open_ if question.verdict == "timeout"]
+
+
 def _counted(progress: Listener | None, done: int, total: int) -> Listener | None:
     """A listener that also hears how many parts are settled."""
     if progress is None:
@@ -168,9 +177,9 @@ def _counted(progress: Listener | None, done: int, total: int) -> Listener | Non
 class _Question:
     """One case, asked in several turns if need be."""
 
-    def __init__(self, network: Network, case: Case, random_state: int, workers: int):
+    def __init__(self, network: Network, case: Case, random_state: int, place: Placement):
         self.network, self.case, self.random_state = network, case, random_state
-        self.workers = workers
+        self.place = place
         self.verdict: Answer = "timeout"
         self.found: Decision | None = None
         self.asked = case
@@ -211,8 +220,7 @@ class _Question:
 
     def _decide(self, case: Case, clock: Clock, progress: Listener | None) -> Decision:
         return decide_any(
-            self.network, case.domain, case.groups, clock, self.random_state, progress,
-            self.workers,
+            self.network, case.domain, case.groups, clock, self.random_state, progress, self.place
         )  # fmt: skip
 
     def _inside(self, found: Decision) -> bool:

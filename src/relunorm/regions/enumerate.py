@@ -20,11 +20,10 @@ from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.regions.partition import Regions
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window
-from relunorm.regions.search.work import Batch, worker_count
-from relunorm.sweep.ambient import ambient_jobs
+from relunorm.regions.search.work import Batch, Budget, CellLimitError
+from relunorm.sweep.ambient import Placement
 
 
 @accepts("network", domains=("domain",))
@@ -72,19 +71,18 @@ def regions(
     clock = Clock(time_limit)
     network = network.folded()
     window = open_window(network, domain)
-    far = backend is not None or scheduler is not None or (workers is None and ambient_jobs() > 1)
-    count = worker_count(workers)
+    place = Placement(workers, backend, scheduler)
     chosen = _method(method, window)
     if chosen == "tree":
         _check_memory(window.dimension, network.units)
     budget = Budget(clock, max_regions, progress)
 
     def found() -> list[Batch]:
-        if far:
+        if place.far:
             from relunorm.regions.search.distributed import search_far
 
-            return search_far(network, domain, chosen, budget, backend, scheduler, workers)
-        return search(chosen, network, window, count, budget)
+            return search_far(network, domain, chosen, budget, place)
+        return search(chosen, network, window, place.threads, budget)
 
     try:
         batches = found()

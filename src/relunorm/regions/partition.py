@@ -266,10 +266,7 @@ class Regions(Shown):
             take = np.arange(new[-1]) + np.repeat(ptr[index] - new[:-1], sizes)
             polygons = corners[take], new
         return replace(
-            self,
-            packed=self.packed[index],
-            points=self.points[index],
-            stored_polygons=polygons,
+            self, packed=self.packed[index], points=self.points[index], stored_polygons=polygons
         )
 
     def save(self, path: str | Path) -> None:

@@ -19,7 +19,7 @@ from relunorm.network.columns import arranged, input_names
 from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
-    from relunorm.stability.result import Stability
+    from relunorm.stability.verdicts import Stability
 
 Array = NDArray[np.float64]
 
@@ -85,6 +85,11 @@ class Case:
             found = stability(self.network.folded(), self.domain, time_limit=seconds)
             self._analyses[:] = [found]
         return self._analyses[0]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the domain is one input only, as the box around one row is."""
+        return not self.domain.bounding_box.halfwidth.any()
 
     @property
     def all_rows(self) -> bool:

@@ -20,6 +20,13 @@ NEEDS_TIME = "it needs more time"
 COUNTED_INPUTS = 8
 
 
+#: Why much cannot be asked of a single row.
+ONE_POINT = (
+    "the domain is a single input, the box around one row; give more rows, or say with a domain "
+    "where inputs lie"
+)
+
+
 class NotAsked(RelunormError):
     """A section has nothing to answer: there is no data, say."""
 
@@ -34,6 +41,7 @@ class Section:
         weight: its share of the time.
         call: what a reader can run to get more of it.
         compiled: whether it, or one after it, runs the kernels that `warm_up` compiles.
+        spread: whether it has nothing to say about a domain of one input.
     """
 
     name: str
@@ -41,9 +49,12 @@ class Section:
     weight: float
     call: str
     compiled: bool = False
+    spread: bool = False
 
     def compute(self, case: Case, seconds: float) -> dict[str, Any]:
         """Its body: numbers with their kinds, JSON-safe."""
+        if self.spread and case.is_point:
+            raise NotAsked(ONE_POINT)
         return self.function()(case, seconds)
 
     def function(self) -> Callable[[Case, float], dict[str, Any]]:
@@ -51,27 +62,41 @@ class Section:
         return import_module(f"relunorm.report.sections.{self.name}").compute
 
 
-#: In the order they run: what needs a few products first, what can use any time last.
+#: In the order they run: what a reader wants first, and last what can use any time.
 SECTIONS = (
     Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
     Section("quality", "How well it does", 1.0, "rn.report(model, X, y)"),
-    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)"),
-    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
-    Section("regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True),
     Section("units", "Unit health", 1.5, "rn.diagnose(model, X, y, domain, time_limit=600)", True),
-    Section("robustness", "Robustness", 2.5, "rn.certify(model, X, label=y)", True),
-    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True),
+    Section("robustness", "Robustness", 3.0, "rn.certify(model, X, label=y)", True),
     Section(
         "removal",
         "What can be removed",
         2.0,
         'rn.normalize(model, "minimal", domain, time_limit=600)',
         True,
+        True,
+    ),
+    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True, True),
+    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)", spread=True),
+    Section(
+        "regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True, True
+    ),
+    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
+    Section(
+        "lipschitz",
+        "Lipschitz constant",
+        2.0,
+        "rn.lipschitz(model, domain, time_limit=600)",
+        True,
+        True,
     ),
     Section(
-        "lipschitz", "Lipschitz constant", 2.0, "rn.lipschitz(model, domain, time_limit=600)", True
+        "program",
+        "On a board",
+        1.0,
+        'rn.to_c(network, domain, bits=16).save("net.c")',
+        spread=True,
     ),
-    Section("program", "On a board", 1.0, 'rn.to_c(network, domain, bits=16).save("net.c")'),
 )
 
 

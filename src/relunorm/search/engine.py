@@ -2,33 +2,29 @@
 
 Open nodes wait in a heap, the one with the largest bound first. A chunk takes one of them and
 explores below it, compiled (`explore`), for a number of nodes that grows with the search; what is
-left open goes back to the heap. Chunks of several nodes run in threads side by side.
+left open goes back to the heap. Chunks of several nodes run in threads side by side, and parts of
+the heap on other processes (`together`).
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-import time
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form, fits, triangular
-from relunorm.bounds.node import (
-    node_size,
-)
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
+from relunorm.search.chunk import Found, explored
 from relunorm.search.cuts import MOST_REFRESH
 from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
@@ -36,7 +32,6 @@ from relunorm.search.root import (
     FEW_INPUTS,
     ROOT_SPEED,
     ROOT_STEPS,
-    STEPS,
     first_node,
     goal_steps,
     tuning_steps,
@@ -44,6 +39,8 @@ from relunorm.search.root import (
 )
 from relunorm.search.space import Space, Task
 from relunorm.search.tape import VERSION, Ended, Tape
+from relunorm.search.together import on_processes, on_threads
+from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
 
@@ -69,29 +66,15 @@ ATTACK_SHARE = 0.1
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
 MOST_WAITING = 1 << 27
 
-#: Length of the tape of one chunk.
-TAPE = 1 << 17
-
 #: Passes over the rows of a form that its first nodes are taken to cost.
 NODE_PASSES = 50
 
 #: Seconds a chunk should take at most, so that an interrupt is heard.
 CHUNK_SECONDS = 0.5
 
-
-@dataclass
-class _Chunk:
-    """What one chunk found."""
-
-    left: list[Task]
-    used: int
-    value: float
-    point: Vector
-    ceiling: float
-    seconds: float
-    reached: bool
-    lost: int
-    tape: list[Array]
+#: Open nodes, or if there are at least two the seconds without so many, after which a search goes
+#: to other processes: what ends sooner waits for none.
+DIVISION, DIVIDE_SECONDS = 64, 1.0
 
 
 class Search:
@@ -102,13 +85,15 @@ class Search:
         target: stop at a point with a value of at least this; None to find the maximum.
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
+        place: threads or processes that search side by side; one thread if left out.
         proof: where to write what happens; None to write nothing.
         attacks: rounds of ascent at first.
         start: where to begin; the form is made, folded if it would be too large, and its units are
             bounded if it is left out.
 
     After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
-    arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
+    arithmetic), ``nodes``, ``complete``, ``died`` (whether worker processes did, and the search
+    ended for it). `run` may be called again to go on.
     """
 
     def __init__(
@@ -121,14 +106,15 @@ class Search:
         below: float = 0.0,
         tolerance: float = 1e-9,
         random_state: int = 0,
-        workers: int = 1,
+        place: Placement | None = None,
         proof: Tape | None = None,
         attacks: int = ATTACKS,
         start: Start | None = None,
     ):
         self.network, self.domain, self.groups = network, domain, groups
         self.target = math.inf if target is None else float(target)
-        self.below, self.tolerance, self.workers = below, tolerance, workers
+        self.below, self.tolerance = below, tolerance
+        self.place = Placement(workers=1) if place is None else place
         self.proof, self.attacks, self.start = proof, attacks, start
         if proof is not None:
             proof.write(np.array([VERSION]))
@@ -139,7 +125,8 @@ class Search:
         self.heap: list[Task] = []
         self.waiting = 0
         self.turn = False
-        self.running: dict[Future[_Chunk], Task] = {}
+        self.running: dict[Hashable, list[Task]] = {}  # by who works on them
+        self.died = False
         self.form: Form | None = None
         self.folded: Folded | None = None
         self.rooted, self.pending = False, attacks  # rounds to come
@@ -163,7 +150,7 @@ class Search:
         if not self.rooted:
             return math.inf
         waiting = [self.heap[0].bound] if self.heap else []
-        waiting += [task.bound for task in self.running.values()]
+        waiting += [task.bound for tasks in self.running.values() for task in tasks]
         return max([self.ceiling, *waiting])
 
     def record(self) -> Ended:
@@ -188,10 +175,13 @@ class Search:
         if self.reached:
             return
         with clock.watch() as stop:
-            if self.workers == 1:
-                self._alone(clock, tell, stop)
+            if self.place.far:
+                self.alone(clock, tell, stop, DIVISION)
+                on_processes(self, clock, tell)
+            elif self.place.threads == 1:
+                self.alone(clock, tell, stop)
             else:
-                self._together(clock, tell, stop)
+                on_threads(self, clock, tell, stop)
 
     def _begin(self, clock: Clock, tell: Teller, warm: bool = True) -> None:
         """Attack, unless the root comes first; then the form and its bounds."""
@@ -239,6 +229,7 @@ class Search:
 
     def _first_node(self, form: Form, start: Start | None, clock: Clock) -> None:
         """Put the whole domain into the heap, unless it is empty."""
+        self.theta = threshold(len(form.free))
         self.learned = np.zeros((len(form.jump) + len(form.lo) + 3, 2, 2))
         if start is None or start.tune:
             self.unit_steps = tuning_steps(form, clock.left())
@@ -257,7 +248,7 @@ class Search:
         entries = float(task.units * (task.units + len(form.lo)))
         refreshed = task.units if task.units * entries <= MOST_REFRESH else 0
         self.pace = max(self.pace, (NODE_PASSES + refreshed) * entries / ROOT_SPEED)
-        self._wait(task)
+        self.wait(task)
 
     def _bound(self, clock: Clock) -> None:
         """Bound the goals on the whole domain: what is left of the network is too large to cut."""
@@ -277,11 +268,12 @@ class Search:
             return self.below
         return self.value + 0.5 * self.tolerance * max(1.0, abs(self.value))
 
-    def _wait(self, task: Task) -> None:
+    def wait(self, task: Task) -> None:
+        """Put a node among the open ones."""
         heapq.heappush(self.heap, task)
         self.waiting += len(task.numbers)
 
-    def _take(self) -> Task:
+    def take(self) -> Task:
         """The node with the largest bound, or the deepest: in turns when a target is looked for,
         since then order does not shorten a proof and depth finds points; always, once the waiting
         nodes take too much room."""
@@ -298,77 +290,65 @@ class Search:
         return task
 
     def _budget(self) -> int:
+        """How many nodes a chunk may look at."""
         if self.pending:
             return GLANCE
         most = min(max(2.0, CHUNK_SECONDS / self.pace), self.most - self.nodes)
         return int(min(most, max(FIRST_CHUNK, GROWTH * self.nodes)))
 
-    def _settled(self, clock: Clock) -> bool:
+    def settled(self, clock: Clock) -> bool:
+        """Whether there is nothing to do, or no time or nodes to do it."""
         return self.reached or not self.heap or self.nodes >= self.most or clock.expired()
 
-    def _alone(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
-        while not self._settled(clock):
-            task = self._take()
+    def alone(
+        self, clock: Clock, tell: Teller, stop: NDArray[np.uint8], enough: float = math.inf
+    ) -> None:
+        """Search in this thread; at most until ``enough`` nodes wait or DIVIDE_SECONDS are over."""
+        began = self.spent[1]
+        while not self.settled(clock) and len(self.heap) < enough:
+            if enough < math.inf and self.spent[1] - began > DIVIDE_SECONDS and len(self.heap) > 1:
+                return
+            task = self.take()
             try:
-                found = self._chunk(task, self._space(0), stop)
+                found = explored(self, task, self.space(0), stop, *self.reserved())
             except KeyboardInterrupt:
-                self._wait(task)
+                self.wait(task)
                 raise
-            self._keep(found)
-            if not self._settled(clock):
-                self._attack(clock)
-            tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
+            self.keep(found)
+            self.marks = found.marks  # nobody else has taken numbers
+            if not self.settled(clock):
+                self.attack_more(clock)
+            self.report(tell)
 
-    def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
-        free = list(range(self.workers))
-        taken: dict[Future[_Chunk], int] = {}
-        with ThreadPoolExecutor(self.workers) as pool:
-            try:
-                while self.running or not self._settled(clock):
-                    while free and not self._settled(clock):
-                        task, place = self._take(), free.pop()
-                        job = pool.submit(self._chunk, task, self._space(place), stop)
-                        self.running[job], taken[job] = task, place
-                    done, _ = wait(self.running, return_when=FIRST_COMPLETED)
-                    for job in done:
-                        del self.running[job]
-                        free.append(taken.pop(job))
-                        self._keep(job.result())
-                    if not self._settled(clock):
-                        self._attack(clock)
-                    tell(
-                        "searching", at_once=False, lower=self.value, upper=self.upper,
-                        nodes=self.nodes,
-                    )  # fmt: skip
-            except BaseException:
-                stop[0] = 1
-                for job in list(self.running):
-                    self._keep(job.result())
-                    del self.running[job]
-                raise
+    def report(self, tell: Teller) -> None:
+        """Say how far the search has come."""
+        tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
-    def _space(self, place: int) -> Space:
+    def space(self, place: int) -> Space:
+        """The memory of a thread."""
         assert self.form is not None
         while len(self.spaces) <= place:
             self.spaces.append(Space(self.form, self.whole[2]))
         return self.spaces[place]
 
-    def _keep(self, found: _Chunk) -> None:
-        """Take over what a chunk found."""
+    def keep(self, found: Found) -> None:
+        """Take over what was found."""
         self.nodes += found.used
         self.spent[1] += found.seconds
         self.lost += found.lost
-        self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
+        self.offer(found.value, found.point)
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
-            self._wait(task)
+            self.wait(task)
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
         if self.proof is not None:
-            for part in found.tape:
-                self.proof.write(part)
+            for piece in found.tape:
+                self.proof.append(piece)
+        if found.learned is not None:
+            self.learned += found.learned
 
-    def _attack(self, clock: Clock) -> None:
+    def attack_more(self, clock: Clock) -> None:
         """Another round of ascent, as long as attacks take a small share of the time."""
         if self.pending:
             self._attack_first(clock)
@@ -388,61 +368,20 @@ class Search:
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed() - began
 
-    def _chunk(self, task: Task, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
-        """Explore below one node."""
-        form = self.form
-        assert form is not None
-        began = time.perf_counter()
-        d, groups = len(form.lo), len(form.firsts) - 1
-        goals, theta = int(form.firsts[-1]), threshold(len(form.free))
-        best, point = np.array([self.value]), np.zeros(d)
-        ceiling = np.array([-math.inf])
-        # every chunk numbers its nodes apart from all others
-        marks = np.array([0, self._numbers(), 0])
-        while len(task.numbers) > len(space.arena):
-            space.grow()
-        space.arena[: len(task.numbers)] = task.numbers
-        space.stack[0] = task.units, task.known, 0, task.depth, task.number
-        if self.proof is not None and not len(space.tape):
-            space.tape = np.zeros(TAPE)
-        count, used, budget, tapes = 1, 0, self._budget(), []
-        while True:
-            why, count, more = kernel.explore(
-                self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
-                self.below, self.tolerance, STEPS, theta, form.firsts, best, point, ceiling,
-                self.learned, space.tape, marks, space.views, stop,
-            )  # fmt: skip
-            used += more
-            if why == kernel.FULL:
-                space.grow()
-            elif why == kernel.TAPE_FULL:
-                if not marks[0]:
-                    space.tape = np.zeros(2 * len(space.tape))
-                tapes.append(space.tape[: marks[0]].copy())
-                marks[0] = 0
-            else:
-                break
-        if marks[0]:
-            tapes.append(space.tape[: marks[0]].copy())
-        left = []
-        for at in range(count):
-            units, known, start, depth, number = (int(i) for i in space.stack[at])
-            size = node_size.py_func(units, known, d, goals, groups)
-            numbers = space.arena[start : start + size].copy()
-            bound, origin = float(numbers[size - groups :].max()), None
-            if bound > task.bound:  # tuned anew, a part may come out above the whole
-                bound, origin = task.bound, task.origin or task
-            left.append(Task(-bound, number, numbers, units, known, depth, origin))
-        return _Chunk(
-            left, used, float(best[0]), point, float(ceiling[0]),
-            time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,
-        )  # fmt: skip
+    def reserved(self) -> tuple[int, int]:
+        """How many nodes the next chunk may look at, and the first of the numbers for new ones.
 
-    def _numbers(self) -> int:
-        """The first of a range of numbers for the nodes of a chunk."""
-        first = self.marks
-        self.marks += 1 << 24
-        return first
+        Every chunk numbers its nodes apart from all others. A node that is cut has two parts.
+        """
+        budget, first = self._budget(), self.marks
+        self.marks += 2 * max(budget, 0)
+        return budget, first
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What a part of the search needs elsewhere, where `together.Explorer` adds the rest.
+        left_out = {"attack", "folded", "place", "proof", "reach", "start"}
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
+        return {**kept, "heap": [], "running": {}, "spaces": [], "waiting": 0}
 
 
 def threshold(inputs: int) -> int:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import fits, triangular
+from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.folding import fold
-from relunorm.search.replay import Replayed, replay, replay_whole
+from relunorm.search.replay import Replayed, replay, replay_whole, warm_up
 from relunorm.search.tape import BrokenTape, Ended, Tape
 
 Array = NDArray[np.float64]
@@ -64,6 +65,7 @@ class SearchProof(Document):
             return Replayed(False, np.inf, 0, "the proof is about another network")
         if (self.counts is None) != fits(network):
             return Replayed(False, np.inf, 0, "the proof is about a network of another size")
+        Teller(None, NO_LIMIT).compile("the replay of its proofs", warm_up)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 return self._replayed(network)

@@ -46,7 +46,10 @@ class Tape:
 
     def write(self, numbers: Array) -> None:
         """Append a piece."""
-        piece = _packed(numbers)
+        self.append(packed(numbers))
+
+    def append(self, piece: bytes) -> None:
+        """Append a piece that is compressed already, by another thread or process."""
         self._file.seek(0, 2)
         self._file.write(piece)
         self._sizes.append(len(piece))
@@ -87,10 +90,10 @@ class Ended:
         for numbers in self.last():
             gathered.append(numbers)
             if sum(map(len, gathered)) > PIECE:
-                yield _packed(np.concatenate(gathered))
+                yield packed(np.concatenate(gathered))
                 gathered = []
         if gathered:
-            yield _packed(np.concatenate(gathered))
+            yield packed(np.concatenate(gathered))
 
     def __iter__(self) -> Iterator[Array]:
         return map(_unpacked, self.pieces())
@@ -101,7 +104,8 @@ class Ended:
         return sum(map(len, self.pieces()))
 
 
-def _packed(numbers: Array) -> bytes:
+def packed(numbers: Array) -> bytes:
+    """A piece, compressed."""
     return zlib.compress(np.ascontiguousarray(numbers).tobytes(), 1)
 
 

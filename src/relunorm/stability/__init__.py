@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relunorm.stability.proof import Proofs
-from relunorm.stability.replay import Replay, replay
-from relunorm.stability.result import LayerStability, Stability
+from relunorm.stability.bound_proofs import Proofs
+from relunorm.stability.bound_replay import Replay, replay
 from relunorm.stability.stability import stability
+from relunorm.stability.verdicts import LayerStability, Stability
 
 __all__ = ["LayerStability", "Proofs", "Replay", "Stability", "replay", "stability"]

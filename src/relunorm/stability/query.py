@@ -13,8 +13,8 @@ from relunorm.clock import NO_LIMIT
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
-from relunorm.stability.proof import Proof, Proofs, SlopeProof
-from relunorm.stability.replay import apply, rule_bounds
+from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
+from relunorm.stability.bound_replay import apply, rule_bounds
 
 #: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
 STEPS = 6
@@ -69,12 +69,7 @@ class Query:
         return self.bounds.lower[index], self.bounds.upper[index]
 
     def exclude(
-        self,
-        index: int,
-        units: NDArray[np.intp],
-        signs: Vector,
-        *,
-        nodes: int,
+        self, index: int, units: NDArray[np.intp], signs: Vector, *, nodes: int
     ) -> tuple[Vector, Vector]:
         """The bounds of a layer after an attempt to prove ``signs * z[units] <= 0``.
 

@@ -34,7 +34,7 @@ from relunorm.search.rational import largest
 from relunorm.search.replay import replay
 from relunorm.search.root import ROOT_SPEED
 from relunorm.search.tape import BrokenTape, Tape
-from relunorm.stability.proof import FractionProof, SearchedProof
+from relunorm.stability.bound_proofs import FractionProof, SearchedProof
 
 #: A part is closed when its bound is below minus this share of the unit's range. What rests on a
 #: bound may be rounded to single precision, so there is room for that where the unit leaves it; at

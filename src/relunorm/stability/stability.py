@@ -14,14 +14,14 @@ from relunorm.bounds.lp import relaxation
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.slopes import optimize
 from relunorm.bounds.threads import few_threads
-from relunorm.clock import Clock, Listener, Teller
+from relunorm.clock import LAST_MOMENT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.proof import Proof, Proofs, SlopeProof
-from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.result import LayerStability, Stability, layer_verdicts
+from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
+from relunorm.stability.bound_replay import apply, rule_bounds
+from relunorm.stability.verdicts import LayerStability, Stability, layer_verdicts
 from relunorm.stability.witness import Witnesses
 
 #: Nodes of the first search of a side, and of the last one on a ball, whose parts get ever smaller.
@@ -101,12 +101,20 @@ class _Search:
         self.method: NDArray[np.str_] = np.empty(0, dtype="<U8")
         self.stopped = False
 
+    def _stop(self) -> None:
+        """Interrupted: what is left to do for an answer gets a moment."""
+        self.stopped, self.clock = True, self.clock.part(LAST_MOMENT)
+
     def run(self) -> Stability:
         network = self.problem.network
         self.witnesses.start(512, self.rng)
         layers: list[LayerStability] = []
         for index, layer in enumerate(network.layers):
-            lower, upper = rule_bounds(self.problem, self.bounds, index, clock=self.clock)
+            try:
+                lower, upper = rule_bounds(self.problem, self.bounds, index, clock=self.clock)
+            except KeyboardInterrupt:
+                self._stop()
+                lower, upper = rule_bounds(self.problem, self.bounds, index, clock=self.clock)
             self.bounds.append(lower, upper)
             if not layer.has_units:
                 continue
@@ -115,7 +123,7 @@ class _Search:
                 try:
                     self._search_layer(index)
                 except KeyboardInterrupt:
-                    self.stopped = True
+                    self._stop()
             layers.append(
                 layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method)
             )

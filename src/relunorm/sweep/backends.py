@@ -11,6 +11,7 @@ from typing import Any
 import joblib
 
 from relunorm.errors import InvalidInputError, MissingDependencyError
+from relunorm.sweep.ambient import worker_count
 
 #: Seconds a Dask scheduler has to answer.
 ANSWER = 30
@@ -34,7 +35,7 @@ def placed(
             it a cluster of local processes is started, and closed at the end of the block.
         workers: tasks at a time; all cores if omitted. A running cluster decides for itself.
     """
-    _check(backend, scheduler, workers)
+    check(backend, scheduler, workers)
     if backend is None and workers is None:
         yield
     elif backend == "dask":
@@ -54,15 +55,15 @@ def placed(
             yield
 
 
-def _check(backend: str | None, scheduler: str | None, workers: int | None) -> None:
+def check(backend: str | None, scheduler: str | None, workers: int | None) -> None:
+    """Refuse what `placed` does not know."""
     if backend is not None and backend not in BACKENDS:
         raise InvalidInputError(f"backend {backend!r} is not known; use {', '.join(BACKENDS)}")
     if scheduler is not None and backend not in ("dask", "ray"):
         raise InvalidInputError(
             f"scheduler {scheduler!r} needs backend='dask' or 'ray', not {backend!r}"
         )
-    if workers is not None and (workers == 0 or workers < -1):
-        raise InvalidInputError(f"workers is {workers}; expected at least 1, or -1 for all cores")
+    worker_count(workers)
 
 
 def _count(workers: int | None) -> int:

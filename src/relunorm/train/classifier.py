@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.train.base import (
+from relunorm.train.estimator_base import (
     Floats,
     ReLUEstimator,
     progress_bar,

@@ -22,7 +22,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
 if TYPE_CHECKING:
-    from relunorm.train.estimator import ReLURegressor
+    from relunorm.train.regressor import ReLURegressor
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from relunorm.train.problem.lm import Point
+from relunorm.train.problem.levenberg_marquardt import Point
 from relunorm.train.problem.task import Penalty, Task
 
 #: Fits a task once per penalty and predicts on the inputs given last.
@@ -185,7 +185,7 @@ class Predictor(Protocol):
 
 
 def watching(task: Task, problem: Predictor) -> Callable[[Point, Tensor], bool] | None:
-    """What `lm.minimize` is to call for early stopping: it shows the watch the best member."""
+    """What `minimize` is to call for early stopping: it shows the watch the best member."""
     watch = task.watch
     if watch is None:
         return None
@@ -204,11 +204,7 @@ def spent_patience(task: Task) -> bool:
 
 
 def _errors(
-    part: Task,
-    task: Task,
-    held: Tensor,
-    predict: Predict,
-    tried: tuple[Penalty, ...],
+    part: Task, task: Task, held: Tensor, predict: Predict, tried: tuple[Penalty, ...]
 ) -> Tensor:
     """(penalties, held rows) weighted squared errors, averaged over outputs."""
     weight = task.weight[held] / task.weight[held].mean()

@@ -13,7 +13,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.regions.lines import along
 
 if TYPE_CHECKING:
-    from relunorm.train.estimator import ReLURegressor
+    from relunorm.train.regressor import ReLURegressor
 
 Floats = NDArray[np.float64]
 

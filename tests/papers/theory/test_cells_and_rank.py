@@ -20,7 +20,7 @@ from relunorm.batchnorm import (
 )
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.papers.batchnorm.theory.cells import distinct_lines
+from relunorm.papers.batchnorm.theory.weight_cells import distinct_lines
 
 
 def circle(n):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.batchnorm.theory.tree import (
+from relunorm.papers.batchnorm.theory.tree_model import (
     Tree,
     cluster_count,
     negative_transformation,

@@ -144,6 +144,13 @@ def test_bad_arguments():
         dying.dead_below(0.7)
     with pytest.raises(InvalidInputError, match=r"\[0, 1\)"):
         dying.momentum(0.1, 1.0)
+    for covariance in ([[1, 2], [2, 1]], [[1.0, 0.5], [0.4, 1.0]]):
+        for ask in (dying.firing_probability, dying.in_dead_cone):
+            with pytest.raises(InvalidInputError):
+                ask([1, -1], 0.5, covariance=covariance)
+    for options in ({"beta": 1.5}, {"eta": -1.0}):
+        with pytest.raises(InvalidInputError):
+            dying.trajectory([1.0], [0.0], **options)
 
 
 @pytest.mark.parametrize(
@@ -250,3 +257,14 @@ def test_critical_points():
     for direction in ([1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]):
         near = float(dying.loss(0.4 * np.array(direction), -1.0, [0.6, 0.8], 0.3))
         assert (near < rest) == points.descends(direction)
+
+
+def test_covariances_that_rounding_has_touched_are_taken():
+    x = np.random.default_rng(0).normal(size=(2, 40)).astype(np.float32)  # of rank 1
+    cov = np.cov(x.T)
+    found = dying.firing_probability(np.ones(40), 0.5, covariance=cov.astype(np.float32))
+    np.testing.assert_allclose(found, dying.firing_probability(np.ones(40), 0.5, covariance=cov),
+                               rtol=1e-6)  # fmt: skip
+    assert dying.firing_probability([1.0], 0.5, covariance=[[0.0]]) == 1
+    huge = dying.firing_probability([1e-150, 0.0], 1.0, covariance=1e300 * np.eye(2))
+    np.testing.assert_allclose(huge, dying.firing_probability([1.0, 0.0], 1.0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.models.normalize import check_certifiable
-from relunorm.cli.output import DOMAIN, Json, Quiet, emit, examples, showing
+from relunorm.cli.output import DOMAIN, Json, Quiet, check_folder, emit, examples, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def compare(
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
+    check_folder(certificate)
     a, b = load(first), load(second)
     place = parse_domain(domain, a)
     if certificate is not None:
@@ -67,14 +68,13 @@ def compare(
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     document["classes"] = list(a.head.classes or b.head.classes)
-    if certificate is not None:
-        if found.certificate is None:
-            raise InvalidInputError(
-                f"there is no certificate to write for {found!r}; leave --certificate out"
-            )
-        found.certificate.save(certificate)
+    proof = found.certificate if certificate is not None else None
+    if proof is not None:
+        proof.save(certificate)
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
+    if certificate is not None and proof is None:
+        raise InvalidInputError("there is no certificate to write of such an answer")
     raise typer.Exit(EXIT[found.verdict])
 
 

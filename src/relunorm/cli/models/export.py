@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import (
+    DOMAIN,
+    Json,
+    ModelFile,
+    Quiet,
+    check_folder,
+    emit,
+    examples,
+    showing,
+)
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,7 +41,7 @@ def export(
         float | None,
         typer.Option(help="How far outputs may move, rounding the inputs included."),
     ] = None,
-    target: Annotated[str, typer.Option(help="c99, avr or arm.")] = "c99",
+    target: Annotated[str, typer.Option(help="TARGETS.")] = "c99",
     style: Annotated[
         str, typer.Option(help="layers, or pieces for a network with one or two inputs.")
     ] = "layers",
@@ -75,13 +84,13 @@ def export(
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
-    network = load(model)
     if domain is None:
         raise InvalidDomainError(
             "export needs --domain: every range and the error are proved over it; such as "
             "--domain box:-1,1 or --domain data:train.csv"
         )
     _check_paths(model, {"-o": out, "--certificate": certificate, "--header": header})
+    network = load(model)
     onnx = Path(out).suffix == ".onnx"
     if onnx and (floats or style != "layers" or certificate or header):
         raise InvalidInputError(
@@ -116,7 +125,8 @@ def export(
 
 
 def _check_paths(model: str, outputs: dict[str, str | None]) -> None:
-    """Raise where one file would be written twice, or over the model."""
+    """Raise where one file would be written twice, over the model or into no folder."""
+    check_folder(*outputs.values())
     seen = {Path(model).resolve(): "the model"}
     for option, path in outputs.items():
         if path is None:

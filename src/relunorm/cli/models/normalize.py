@@ -14,11 +14,14 @@ from relunorm.cli.output import (
     Json,
     ModelFile,
     Quiet,
+    check_folder,
     check_model_out,
     emit,
     examples,
     showing,
 )
+from relunorm.clock import INTERRUPTED
+from relunorm.display.words import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -41,9 +44,7 @@ def normalize(
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            help="minimal, signed, unit, bounded, l1, pow2, atoms or canonical (see the docs)."
-        ),
+        typer.Option(help="FORMS (see the docs)."),
     ] = "minimal",
     domain: Annotated[str | None, DOMAIN] = None,
     eps: Annotated[float, typer.Option(help="How far the outputs may move in all.")] = 0.0,
@@ -81,6 +82,7 @@ def normalize(
     from relunorm.io.domains import parse_domain
 
     check_model_out(out)
+    check_folder(certificate)
     network = load(model)
     place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
@@ -116,14 +118,18 @@ def normalize(
             sizes = sizes[0], sizes[0]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
     document["bytes"] = sizes
+    missing = ""
     if certificate is not None:
-        if result.certificate is None or load(target).digest != result.network.digest:
-            why = "no finite bound was found" if result.certificate is None else "its format rounds"
-            why = f"{result.stopped} reached" if result.stopped else why
-            raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
-        result.certificate.save(certificate)
-        document["certificate"] = certificate
+        if result.certificate is None:
+            missing = result.stopped or "no finite bound was found"
+        elif load(target).digest != result.network.digest:
+            missing = "its format rounds"
+        else:
+            result.certificate.save(certificate)
+            document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
+    if missing:
+        raise InvalidInputError(f"{target} was written, but without a certificate: {missing}")
     raise typer.Exit(3 if result.stopped or result.undecided else 0)
 
 
@@ -176,7 +182,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["kept"]:
         console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:
-        console.print(f"{len(document['undecided'])} units undecided in the time given; kept")
+        when = "in the time given"
+        when = "when it was interrupted" if document["stopped"] == INTERRUPTED else when
+        console.print(f"{counted(len(document['undecided']), 'unit')} undecided {when}; kept")
     if document["unfolded"]:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:

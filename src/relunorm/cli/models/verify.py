@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Json, emit, examples
+from relunorm.cli.output import DOMAINS, Json, Quiet, emit, examples, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +29,7 @@ def verify(
     domain: Annotated[
         str | None, typer.Option(help=f"What CERT's domain has to contain: {DOMAINS}.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
@@ -48,7 +49,7 @@ def verify(
 
     a = load(first)
     if second is None:
-        raise typer.Exit(_search(certificate, first, a, domain, json))
+        raise typer.Exit(_search(certificate, first, a, domain, json, quiet))
     demanded = None if domain is None else parse_domain(domain, a)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
@@ -56,15 +57,20 @@ def verify(
 
         source = Path(second).read_bytes().decode("utf-8", errors="replace")
         source = source.replace("\r\n", "\n")  # as an editor on Windows saves it
-        found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
+        with showing("replaying the proof", json or quiet):
+            found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
     else:
-        found = run(Certificate.load(certificate), a, load(second), demanded)
+        b = load(second)
+        with showing("replaying the proof", json or quiet):
+            found = run(Certificate.load(certificate), a, b, demanded)
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.holds else 1)
 
 
-def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
+def _search(
+    certificate: str, model: str, network: Network, domain: str | None, json: bool, quiet: bool
+) -> int:
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
     from relunorm.lipschitz.search.proof import SlopeProof
@@ -77,12 +83,14 @@ def _search(certificate: str, model: str, network: Network, domain: str | None, 
     claims: dict[str, Any]
     if isinstance(content, dict) and content.get("schema") == SlopeProof.SCHEMA:
         slopes = SlopeProof.from_dict(content)
-        found, where = slopes.verify(network), slopes.domain
+        with showing("replaying the proof", json or quiet):
+            found, where = slopes.verify(network), slopes.domain
         shown = [{"goal": str(c.goal), "upper": c.upper} for c in slopes.claims]
         claims = {"claims": shown}
     else:
         proof = SearchProof.from_dict(content)
-        found, where = proof.verify(network), proof.reach.domain
+        with showing("replaying the proof", json or quiet):
+            found, where = proof.verify(network), proof.reach.domain
         claims = {"limit": proof.limit, "strict": proof.strict}
     document = {
         "schema": "relunorm.replay/1",

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
+from relunorm.cli.output import (
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    emit,
+    examples,
+    showing,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -54,6 +64,8 @@ def certify(
         float, typer.Option("--time-limit", help="Seconds for all rows together.")
     ] = 60.0,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -91,8 +103,8 @@ def certify(
     with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
-            valid=place, time_limit=limit,
-            workers=threads(jobs), random_state=seed, progress=show,
+            valid=place, time_limit=limit, random_state=seed, progress=show,
+            workers=jobs, backend=backend, scheduler=scheduler,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, examples, showing, threads
+from relunorm.cli.output import (
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    check_folder,
+    emit,
+    examples,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +52,8 @@ def check(
         str | None, typer.Option(help="Write the answer here, in the format of VNN-COMP.")
     ] = None,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -55,6 +68,7 @@ def check(
     from relunorm.questions.check import CheckProof
     from relunorm.questions.check import check as run
 
+    check_folder(proof, result)
     network = load(model)
     if replay is not None:
         found = CheckProof.load(replay).verify(network, prop)
@@ -70,7 +84,10 @@ def check(
         emit(document, json, lambda console: _render_replay(console, document))
         raise typer.Exit(0 if found.holds else 1)
     with showing("checking", json or quiet) as show:
-        answer = run(network, prop, limit, workers=threads(jobs), progress=show)
+        answer = run(
+            network, prop, limit,
+            progress=show, workers=jobs, backend=backend, scheduler=scheduler,
+        )  # fmt: skip
     written = None
     if proof is not None and answer.proof is not None:
         answer.proof.save(proof)

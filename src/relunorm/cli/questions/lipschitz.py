@@ -11,6 +11,7 @@ from relunorm.cli.output import (
     Json,
     ModelFile,
     Quiet,
+    check_folder,
     emit,
     examples,
     showing,
@@ -51,14 +52,16 @@ def lipschitz(
     from relunorm.io.domains import parse_domain
     from relunorm.lipschitz.front import lipschitz as compute
 
+    check_folder(proof)
     network = load(model)
     where = None if domain is None else parse_domain(domain, network)
     with showing("bounding", json or quiet) as show:
         result = compute(network, where, norm, time_limit, method, seed, progress=show)
-    write_proof(result.certificate, proof)
-    document = {"model": model, **result.to_dict(), "proof": proof}
+    written = write_proof(result.certificate, proof)
+    document = {"model": model, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result))
-    raise typer.Exit(0 if result.exact or result.complete else 3)
+    ended = result.exact or result.complete
+    raise typer.Exit(0 if ended and proof == written else 3)
 
 
 def _render(console: Console, result: LipschitzResult) -> None:

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, examples, showing, write_proof
+from relunorm.cli.output import (
+    DOMAIN,
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    check_folder,
+    emit,
+    examples,
+    showing,
+    write_proof,
+)
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,6 +45,9 @@ def maximize(
     rational: Annotated[
         bool, typer.Option("--rational", help="Without any rounding: small networks only.")
     ] = False,
+    jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -44,16 +60,20 @@ def maximize(
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 
+    check_folder(proof)
     network = load(model)
     where = parse_domain(domain, network)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
-        result = compute(network, where, weights, time_limit, progress=show, rational=rational)
+        result = compute(
+            network, where, weights, time_limit, progress=show,
+            workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
+        )  # fmt: skip
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    write_proof(result.certificate, proof)
-    document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
+    written = write_proof(result.certificate, proof)
+    document = {"model": model, "of": what, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result, what))
-    raise typer.Exit(0 if result.exact else 3)
+    raise typer.Exit(0 if result.exact and proof == written else 3)
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:
@@ -82,7 +102,8 @@ def _render(console: Console, result: Maximum, what: str) -> None:
             console.print(f"without rounding: {result.value}", markup=False)
     else:
         ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
-        console.print(f"maximum of {what} in {ends}", markup=False)
+        why = f" ({result.stopped})" if result.stopped else ""
+        console.print(f"maximum of {what} in {ends}{why}", markup=False)
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)

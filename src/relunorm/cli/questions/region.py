@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Json, ModelFile, emit, examples
+from relunorm.cli.output import DOMAINS, Json, ModelFile, Quiet, emit, examples, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +31,7 @@ def region(
     atoms: Annotated[
         bool, typer.Option("--atoms", help="Its atoms, too (see the page on regions).")
     ] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Show the configuration and the affine map of MODEL at one input."""
@@ -42,13 +43,14 @@ def region(
     where = None if domain is None else parse_domain(domain, network)
     found = region_at(network, _read_point(at), where)
     document: dict[str, Any] = {"model": model, **found.to_dict()}
-    if polytope:
-        document["polytope"] = found.polytope.to_dict()
-        radius = found.inradius
-        document["inradius"] = radius if radius != float("inf") else None
-        document["neighbors"] = [str(wall) for wall, _ in found.neighbors()]
-    if atoms:
-        document["atoms"] = found.atoms().to_dict()
+    with showing("looking at the region", json or quiet):
+        if polytope:
+            document["polytope"] = found.polytope.to_dict()
+            radius = found.inradius
+            document["inradius"] = radius if radius != float("inf") else None
+            document["neighbors"] = [str(wall) for wall, _ in found.neighbors()]
+        if atoms:
+            document["atoms"] = found.atoms().to_dict()
     emit(document, json, lambda console: _render(console, document))
 
 

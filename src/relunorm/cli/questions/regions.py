@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Jobs, Json, ModelFile, Quiet, emit, examples, showing
+from relunorm.cli.output import (
+    DOMAINS,
+    Backend,
+    Jobs,
+    Json,
+    ModelFile,
+    Quiet,
+    Scheduler,
+    check_writable,
+    emit,
+    examples,
+    showing,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,12 +62,8 @@ def regions(
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     jobs: Jobs = None,
-    backend: Annotated[
-        str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
-    ] = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     color: Annotated[
         str, typer.Option(help="Of a picture: value, gradient, layer or pattern.")
     ] = "value",
@@ -78,10 +86,7 @@ def regions(
     from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
-    if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):
-        raise UnsupportedFormatError(
-            f"{out}: regions are written as .npz, {', '.join((*PICTURES, *MESHES))}"
-        )
+    check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:

@@ -11,6 +11,8 @@ from relunorm.cli.output import (
     Json,
     ModelFile,
     Quiet,
+    check_folder,
+    check_writable,
     emit,
     examples,
     markup,
@@ -53,6 +55,8 @@ def sensitivity(
     from relunorm.io.domains import parse_domain
     from relunorm.questions.sensitivity import sensitivity as compute
 
+    check_folder(proof)
+    check_writable(out)
     network = load(model)
     where = parse_domain(domain, network)
     names = None
@@ -63,10 +67,16 @@ def sensitivity(
         found = compute(network, where, time_limit, seed, show, names)
     if out is not None:
         found.plot().savefig(out, bbox_inches="tight")
-    write_proof(found.certificate, proof)
-    document = {"model": model, "domain": domain, "figure": out, **found.to_dict(), "proof": proof}
+    written = write_proof(found.certificate, proof)
+    document = {
+        "model": model,
+        "domain": domain,
+        "figure": out,
+        **found.to_dict(),
+        "proof": written,
+    }
     emit(document, json, lambda console: _render(console, document))
-    raise typer.Exit(0 if found.exact.all() else 3)
+    raise typer.Exit(0 if found.exact.all() and proof == written else 3)
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

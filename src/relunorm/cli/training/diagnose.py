@@ -17,6 +17,7 @@ from relunorm.cli.output import (
     printable,
     showing,
 )
+from relunorm.display.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +100,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
                 markup=False,
             )
     if document["undecided"]:
-        console.print(f"{document['undecided']} units undecided on the domain; raise --time-limit")
+        open_ = counted(document["undecided"], "unit")
+        console.print(f"{open_} undecided on the domain; raise --time-limit")
     if document["classes"]:
         count = len(document["classes"])
         console.print(f"the target holds {count} classes, which have no scale to advise about")

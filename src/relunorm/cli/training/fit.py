@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.output import Json, Quiet, check_model_out, check_writable, emit, examples, markup
+from relunorm.display.words import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _penalty(text: str) -> float | str:
 
 def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
     from relunorm.train.classifier import ReLUClassifier
-    from relunorm.train.estimator import ReLURegressor
+    from relunorm.train.regressor import ReLURegressor
 
     kind = ReLUClassifier if classify else ReLURegressor
     with warnings.catch_warnings():
@@ -258,11 +259,25 @@ def _notes(model: Any, table: Table, train: Table, asked: int) -> list[str]:
         notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
     if table.y is not None and np.ptp(table.y) == 0:
         notes.append("the target is constant, and so is the network")
+    elif not hasattr(model, "classes_") and _two_whole_numbers(table.y):
+        notes.append("the target holds two whole numbers only; if they are classes, --classify")
     if units < asked:
-        notes.append(f"{asked} units were asked for, {units} placed: at most one for two rows")
+        were = f"{counted(asked, 'unit')} {'was' if asked == 1 else 'were'} asked for"
+        notes.append(f"{were}, {units} placed: at most one for two rows")
     if units > len(train.x):
-        notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
+        many = f"{counted(units, 'unit')} for {counted(len(train.x), 'row')}"
+        notes.append(f"{many}: it can repeat them, not explain them")
     return notes
+
+
+def _two_whole_numbers(y: Any) -> bool:
+    """Whether a target to regress on looks like the labels of two classes."""
+    import numpy as np
+
+    if y is None or y.ndim > 1:
+        return False
+    values = np.unique(y)
+    return len(values) == 2 and bool((values == np.round(values)).all())
 
 
 def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> list[str]:

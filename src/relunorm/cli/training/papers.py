@@ -1,4 +1,4 @@
-"""``relunorm papers``: re-run the figures, tables, theorems and errata of the seed papers."""
+"""``relunorm papers``: re-run the figures, tables, theorems and errata of the five papers."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def papers(
     seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
     json: Json = False,
 ) -> None:
-    """Re-run what the seed papers print and say of every claim whether it holds.
+    """Re-run what the five papers behind relunorm print and say of every claim whether it holds.
 
     Ctrl-C keeps what is finished. Exits with 1 if an exhibit failed to run.
     """
     from relunorm.papers import paper_key
-    from relunorm.papers.page import counts, write_page
+    from relunorm.papers.results_page import counts, write_page
     from relunorm.papers.run import Task
 
     paper = paper_key(paper)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, check_writable, emit, examples, markup, printable
+from relunorm.cli.output import (
+    Json,
+    Quiet,
+    Scheduler,
+    check_writable,
+    emit,
+    examples,
+    markup,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,9 +51,7 @@ def sweep(
     backend: Annotated[
         str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
     ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
-    ] = None,
+    scheduler: Scheduler = None,
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Runs at a time; all cores if omitted.")
     ] = None,

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
 from relunorm.display.shown import Shown, entries
+from relunorm.display.words import counted
 from relunorm.domain import Domain
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
 from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
@@ -20,7 +21,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
 
 if TYPE_CHECKING:
-    from relunorm.stability.result import Stability
+    from relunorm.stability.verdicts import Stability
 
 Mask = NDArray[np.bool_]
 
@@ -336,6 +337,7 @@ def _advice(
 ) -> tuple[str, ...]:
     units = sum(layer.width for layer in layers)
     dead = sum(int(layer.dead.sum()) for layer in layers)
+    some = f"{dead} of {counted(units, 'unit')} {'is' if dead == 1 else 'are'}"
     lines = list(target.advice) if target is not None else []
     whole = [layer.name or str(layer.layer) for layer in layers if layer.dead.all()]
     if whole:
@@ -345,12 +347,12 @@ def _advice(
         )
     elif dead > 0.05 * units:
         lines.append(
-            f"{dead} of {units} units are dead on the data: revive them with "
+            f"{some} dead on the data: revive with "
             "relunorm.dying.revive_live_(model, batch, optimizer) and go on training, or train "
             "with relunorm.dying.Reviver. " + LAYER_NORM
         )
     elif dead:
-        lines.append(f"{dead} of {units} units are dead on the data; watch with DeadUnitMonitor.")
+        lines.append(f"{some} dead on the data; watch with DeadUnitMonitor.")
     dormant = sum(int(layer.dormant.sum()) for layer in layers)
     if dormant > 0.05 * units:
         lines.append(

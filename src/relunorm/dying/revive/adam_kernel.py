@@ -181,10 +181,7 @@ def _renewing(kind: Any) -> Callable[..., None]:
 
 
 #: By type of the parameter.
-RENEW = {
-    torch.float32: _renewing(types.float32),
-    torch.float64: _renewing(types.float64),
-}
+RENEW = {torch.float32: _renewing(types.float32), torch.float64: _renewing(types.float64)}
 
 
 @cache

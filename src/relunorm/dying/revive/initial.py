@@ -96,7 +96,7 @@ def lsuv_(
             layer.bias.zero_()
     for layer in in_running_order(model, batch):
         for _ in range(10):
-            deviation = float(_outputs(model, layer, batch).std())
+            deviation = float(layer_output(model, layer, batch).std())
             if not deviation > 0 or abs(deviation - 1) < tolerance:
                 break
             _weight(layer).div_(deviation)
@@ -123,7 +123,7 @@ def live_(
     *hidden, _ = in_running_order(model, batch)
     for layer in hidden:
         if layer.bias is not None:
-            z = _outputs(model, layer, batch)
+            z = layer_output(model, layer, batch)
             layer.bias.copy_(live_bias(z, gen, share))
     return model
 
@@ -170,7 +170,7 @@ class _Reached(Exception):
     """Ends a forward pass once the wanted layer has run."""
 
 
-def _outputs(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
+def layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
     """A layer's output on the batch, as (samples, units)."""
     caught: list[Tensor] = []
 

@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 from relunorm.arguments import real_number
 from relunorm.dying.revive.initial import (
     RandomState,
-    as_rows,
     check_share,
     evaluating,
     generator,
+    layer_output,
     live_bias,
     rows_like,
 )
@@ -26,8 +26,8 @@ from relunorm.dying.revive.kept_function import Undo, fold_constants, moved, out
 from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.revive.wiring import SiteWiring, wiring
 from relunorm.dying.watch.monitor import DeadUnitMonitor
+from relunorm.dying.watch.monitor_report import MonitorReport
 from relunorm.dying.watch.passes import call, check_batch, tensors_in
-from relunorm.dying.watch.report import MonitorReport
 from relunorm.errors import InvalidInputError
 
 
@@ -313,7 +313,7 @@ def _incoming(
         layer.bias[units] = 0.0 if live else bias.to(layer.bias)
     if site.norm is None and not (live and layer.bias is not None):
         return
-    z = _layer_output(model, layer, batch)[:, units]
+    z = layer_output(model, layer, batch)[:, units]
     if not z.isfinite().all():
         raise InvalidInputError(
             f"the values that layer {site.source[0]} reads are NaN or infinite on the batch: "
@@ -356,17 +356,6 @@ def _forget(fresh: FreshUnits | None, site: SiteWiring, units: Tensor) -> None:
     for reader in site.readers:
         weight: Any = reader.module.weight
         fresh.reset(weight, (slice(None), reader.columns(units.to(weight.device))))
-
-
-def _layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
-    caught: list[Any] = []
-    handle = layer.register_forward_hook(lambda m, a, out: caught.append(out))
-    try:
-        with evaluating(model):
-            call(model, batch)
-    finally:
-        handle.remove()
-    return as_rows(caught[0], layer)
 
 
 def _report(model: nn.Module, batch: Any) -> MonitorReport:

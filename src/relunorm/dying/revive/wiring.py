@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relunorm.dying.revive.initial import evaluating
 from relunorm.dying.revive.unit_labels import Labels
 from relunorm.dying.watch.passes import Watch, call, tensors_in, unwrapped
 from relunorm.dying.watch.sites import SiteMode
@@ -342,16 +343,12 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
         tracers.append(_Tracer(owners))
         return tracers[-1]
 
-    modes = {module: module.training for module in root.modules()}
     watch = Watch(model, make)
     try:
-        root.eval()
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(root):
             output = call(model, inputs[0] if len(inputs) == 1 else inputs, seen_by=watch)
     finally:
         watch.close()
-        for module, training in modes.items():
-            module.training = training
     if not tracers:
         raise InvalidInputError("the model's forward did not run")
     tracer, results = tracers[0], list(tensors_in(output))

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.arguments import real_number, whole_number
+from relunorm.dying.watch.monitor_report import MonitorReport, SiteReport
 from relunorm.dying.watch.passes import Unwatched, Watch
 from relunorm.dying.watch.relu_graph import Found, ReluGraph
-from relunorm.dying.watch.report import MonitorReport, SiteReport
 from relunorm.dying.watch.sites import SiteMode
 from relunorm.errors import InvalidInputError
 

@@ -232,7 +232,7 @@ class _Builder:
         spans = self.walk.difference.spans()
         for source, matrix in affine.terms.items():
             inner = self.walk.program.exponents(source)
-            dense = _triples(matrix)
+            dense = mx.triples(matrix)
             limit = _room(np.abs(dense[2]), most) + inner[dense[1]]
             np.minimum.at(finest, dense[0], limit)
             # integers are as fine as the value's own step, whatever its range
@@ -246,17 +246,18 @@ class _Builder:
         for source, matrix in affine.terms.items():
             inner, conv = self.walk.program.exponents(source), self.convs[index][source]
             power = self._powers(index, source, conv, exponent, inner)
-            terms[source] = term_of(matrix, conv, self.shapes[source], self.outs[index], power)
+            terms[source] = term_of(
+                matrix,
+                conv,
+                self.shapes[source],
+                self.outs[index],
+                lambda values, *at, power=power: rounded(values, power[at]),
+            )
         bias = rounded(affine.bias, exponent)
         return IntegerMap(terms, bias, exponent, f"int{bits}_t", cap)
 
     def _powers(
-        self,
-        index: int,
-        source: int,
-        conv: Convolution | None,
-        exponent: Integers,
-        inner: Integers,
+        self, index: int, source: int, conv: Convolution | None, exponent: Integers, inner: Integers
     ) -> Integers:
         if conv is None:
             return exponent[:, None] - inner[None, :]
@@ -364,11 +365,6 @@ def _per_group(group: NDArray[np.intp], exponent: Integers) -> Integers:
     least = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, group, exponent)
     return least[group]
-
-
-def _triples(matrix: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
-    ends, columns, values = mx.csr_parts(matrix)
-    return np.repeat(np.arange(len(ends) - 1), np.diff(ends)), columns, values
 
 
 def _int(exponent: Integers) -> NDArray[np.int32]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -183,30 +184,29 @@ def term_of(
     conv: Convolution | None,
     shape_in: tuple[int, ...],
     shape_out: tuple[int, ...],
-    exponent: Integers,
+    narrow: Callable[..., Any],
 ) -> Term:
-    """A float matrix rounded to integers, ``round(w * 2^e)`` with one e per entry.
+    """A float matrix as a program stores it.
 
     Args:
-        exponent: shape (rows, columns), or for a convolution (out channels, in channels).
+        narrow: the numbers of the program from real ones and their places: rows and columns, of a
+            convolution those of its channels.
     """
     if conv is not None:
-        outs = len(conv.weight)
-        per_group = conv.weight.shape[1]
+        outs, per_group = conv.weight.shape[:2]
         group = np.arange(outs) // (outs // conv.groups)
-        channel = group[:, None] * per_group + np.arange(per_group)
-        power = np.take_along_axis(exponent, channel, axis=1)
-        power = power.reshape(*power.shape, *(1,) * (conv.weight.ndim - 2))
-        weight = rounded(conv.weight, np.broadcast_to(power, conv.weight.shape))
+        ones = (1,) * (conv.weight.ndim - 2)
+        rows = np.arange(outs).reshape(-1, 1, *ones)
+        channels = (group[:, None] * per_group + np.arange(per_group)).reshape(outs, -1, *ones)
+        weight = narrow(conv.weight, rows, channels)
         return Kernel(
             weight, shape_in, shape_out, conv.stride, conv.pads, conv.dilation, conv.groups
         )
     if not sp.issparse(matrix):
-        return Dense(rounded(matrix, exponent))
-    ends, columns, values = mx.csr_parts(matrix)
-    rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-    weight = rounded(values, exponent[rows, columns])
-    return Listed(weight, columns.astype(np.int64), ends[1:].astype(np.int64), matrix.shape[1])
+        return Dense(narrow(matrix, *np.ogrid[: matrix.shape[0], : matrix.shape[1]]))
+    rows, columns, values = mx.triples(matrix)
+    ends = np.cumsum(np.bincount(rows, minlength=matrix.shape[0]))
+    return Listed(narrow(values, rows, columns), columns.astype(np.int64), ends, matrix.shape[1])
 
 
 def term_from(geometry: dict[str, Any], tables: dict[str, Integers]) -> Term:

@@ -17,7 +17,7 @@ from relunorm.domain import Box
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.replay import rule_bounds
+from relunorm.stability.bound_replay import rule_bounds
 
 Point = tuple[Fraction, Fraction]
 #: Corners in order; none for the empty set.

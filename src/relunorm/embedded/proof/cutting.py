@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relunorm.bounds.problem import Problem
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
-from relunorm.embedded.proof.difference import Change, Difference, difference
+from relunorm.embedded.proof.distance import Change, Difference, difference
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -129,11 +129,7 @@ def cut(
 
 
 def replay_cuts(
-    network: Network,
-    change: Change,
-    box: Box,
-    rows: NDArray[np.float64],
-    cuts: list[Any],
+    network: Network, change: Change, box: Box, rows: NDArray[np.float64], cuts: list[Any]
 ) -> Bounds:
     """The bounds that stored cuts prove.
 

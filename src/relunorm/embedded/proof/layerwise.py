@@ -20,7 +20,7 @@ from relunorm.embedded.arithmetic.integers import (
     real_map,
 )
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.proof.difference import Change, Difference, Ends, Rounding
+from relunorm.embedded.proof.distance import Change, Difference, Ends, Rounding
 from relunorm.embedded.proof.ranges import Sums, after_activation, narrowed, overflow, partial_sums
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector

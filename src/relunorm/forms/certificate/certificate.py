@@ -16,13 +16,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from relunorm.arithmetic.floats import at_most
-from relunorm.atomic import write_bytes
 from relunorm.clock import NO_LIMIT
 from relunorm.difference.difference import Ends, repeat
 from relunorm.domain import Box
@@ -30,17 +28,18 @@ from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
-from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.evaluation import evaluation_error
+from relunorm.forms.certificate.schema import Documented
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
-from relunorm.forms.relation.relate import KINDS, Relation, Side, Walk
+from relunorm.forms.relation.relate import Walk
+from relunorm.forms.relation.relation import KINDS, Relation, Side
 from relunorm.forms.relation.residual import residual_bounds
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.proof import pack, unpacked
+from relunorm.stability.bound_proofs import pack, unpacked
 
 SCHEMA = "relunorm.certificate/7"
 #: The number types whose rounding is bounded too.
@@ -48,16 +47,15 @@ DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 
 
 @dataclass(frozen=True, repr=False)
-class Certificate:
+class Certificate(Documented):
     """That two networks differ by at most ``bound`` over a domain.
 
     For networks with step units: at every input of the domain but those in `exceptions`.
 
-    Attributes:
-        document: everything, JSON-safe; see `to_dict`.
     """
 
-    document: dict[str, Any]
+    schema: ClassVar = SCHEMA
+    parts: ClassVar = frozenset({"relations", "networks", "digest"})
 
     @property
     def bound(self) -> float:
@@ -90,31 +88,6 @@ class Certificate:
             raise InvalidInputError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}")
         stated = self.document["evaluation"][dtype]["difference"]
         return float("inf") if stated is None else float(stated)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
-        return self.document
-
-    def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON, atomically."""
-        write_bytes(path, json.dumps(self.document, allow_nan=False).encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Certificate:
-        """Read a certificate; its claims are checked by `verify`, not here."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-            document = json.loads(text, object_pairs_hook=no_duplicates)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
-        # with these parts it is a certificate, if a damaged one, and `verify` says so
-        parts = {"relations", "networks", "digest"}
-        whole = isinstance(document, dict) and parts <= document.keys()
-        if not whole and (not isinstance(document, dict) or document.get("schema") != SCHEMA):
-            raise InvalidInputError(f"{path}: not a certificate of schema {SCHEMA}")
-        return cls(document)
 
     def __repr__(self) -> str:
         extra = ""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
@@ -23,10 +22,7 @@ Ball = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def evaluation_error(
-    network: Network,
-    ranges: Sequence[Range],
-    reach: Reach,
-    dtype: Literal["float32", "float64"],
+    network: Network, ranges: Sequence[Range], reach: Reach, dtype: Literal["float32", "float64"]
 ) -> Vector:
     """A bound on |computed - exact| for every output, over the whole domain.
 
@@ -116,7 +112,8 @@ class _Rounding:
 
     def _map(self, affine: Affine) -> tuple[Vector, Vector]:
         """What a map's own roundings add, and that together with the errors of what it reads."""
-        count = 2.0 + sum((_row_counts(m) for m in affine.terms.values()), np.zeros(affine.size))
+        # products with 0 are 0 and adding them rounds nothing
+        count = 2.0 + sum(map(mx.row_counts, affine.terms.values()), np.zeros(affine.size))
         fits = count * self.unit < 0.5
         lost = np.where(fits, count * self.unit, 0.0)
         share = lost / (1 - lost) * (1 + 4 * self.unit)  # of the rounded weights
@@ -154,13 +151,6 @@ class _Rounding:
                 middle = middle + before[0]
                 radius = up(radius + before[1] + 2 * gamma(1) * np.abs(middle), 4)
             pending[source] = middle, radius
-
-
-def _row_counts(matrix: Matrix) -> Vector:
-    """Non-zero entries per row: products with 0 are 0 and adding them rounds nothing."""
-    if sp.issparse(matrix):
-        return np.diff(matrix.indptr).astype(np.float64)
-    return np.count_nonzero(matrix, axis=1).astype(np.float64)
 
 
 def _slopes(activation: Activation, span: Range, error: Vector) -> tuple[Vector, Vector]:

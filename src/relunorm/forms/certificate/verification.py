@@ -16,7 +16,7 @@ from relunorm.domain.documents import holds, reach_from_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, recompute, seal
-from relunorm.forms.certificate.document import check_document
+from relunorm.forms.certificate.schema import check_document
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts

@@ -35,7 +35,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
-from relunorm.stability.proof import Proofs
+from relunorm.stability.bound_proofs import Proofs
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000

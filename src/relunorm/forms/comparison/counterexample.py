@@ -21,7 +21,8 @@ from relunorm.difference.difference import FEW_INPUTS
 from relunorm.domain import Box, Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.forms.precision import DOUBLE
-from relunorm.forms.relation.relate import NEW, SCALED, Walk
+from relunorm.forms.relation.relate import Walk
+from relunorm.forms.relation.relation import NEW, SCALED
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.witness import unit_gradient

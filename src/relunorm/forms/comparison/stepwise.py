@@ -8,7 +8,9 @@ x + d of the second with |d| <= e,
     |W' (x + d) + b' - W x - b|  <=  |W'| e + |(W' - W) x + b' - b|,
 
 an activation enlarges e by its steepest slope at most, and a maximum passes the largest e on. One
-pass over the numbers; sound, with room for rounding.
+pass over the numbers; sound, with room for rounding: what float64 loses here, and what it lost when
+the networks were read, where products of consecutive steps were multiplied out. Both are bounded by
+the number of roundings times the size that a sum has if nothing in it cancels.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock
 from relunorm.domain import Box
-from relunorm.io.graph.structured import compute, faithful
+from relunorm.io.graph.structured import compute, faithful, multiplied_out
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import Network
 from relunorm.network.layer import RELU
@@ -33,7 +35,7 @@ Array = NDArray[np.float64]
 UNIT = 2.0**-53
 #: How many roundings of the sum it is a weighted sum may differ by and still count as the same.
 ROUNDINGS = 8.0
-_AFFINE = ("conv", "linear", "average_pool", "reshape", "permute")
+_AFFINE = ("conv", "conv_transpose", "upsample", "linear", "average_pool", "reshape", "permute")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class _Value:
 
     Attributes:
         low, high: an interval for the first network.
-        size: what its absolute value is at most, also if sums were taken without cancelling.
+        size: what the absolute value is at most in both, also if sums since the last activation
+            were taken without cancelling.
         apart: how far the second network can be from the first.
         rounded: how far rounding in single precision could move it.
     """
@@ -59,17 +62,20 @@ def same_steps(first: Network, second: Network) -> bool:
     pair = (first.structure, second.structure)
     if pair[0] is None or pair[1] is None or not pair[0].convolves:
         return False
-    alike = len(pair[0].steps) == len(pair[1].steps) and all(
+    return len(pair[0].steps) == len(pair[1].steps) and all(
         _shape(a) == _shape(b) for a, b in zip(pair[0].steps, pair[1].steps, strict=True)
     )
-    return alike and faithful(first) and faithful(second)
 
 
 def _shape(step: Step) -> tuple[object, ...]:
     """A step without its numbers."""
-    arrays = tuple(None if a is None else a.shape for a in (step.weight,))
+    weight, geometry = None if step.weight is None else step.weight.shape, step.geometry
+    counted = step.count_padding and geometry is not None and any(map(any, geometry.pads))
+    if geometry is not None:  # where there is one window, it makes no steps
+        strides = zip(step.shape[1:], geometry.stride, strict=True)
+        geometry = replace(geometry, stride=tuple(1 if n == 1 else s for n, s in strides))
     return (
-        step.kind, step.inputs, step.shape, arrays, step.geometry, step.groups, step.count_padding,
+        step.kind, step.inputs, step.shape, weight, geometry, step.groups, counted,
         step.activation, step.ends, step.axes,
     )  # fmt: skip
 
@@ -104,7 +110,36 @@ def stepwise_difference(
             values.append(_maximum(inputs[0], one, shapes[one.inputs[0]]))
         else:
             values.append(_activation(inputs[0], one))
-    return float(values[-1].apart.max()), float(values[-1].rounded.max())
+    read = sum(_off(network, size) for network in (first, second))
+    return float((values[-1].apart + read).max()) * (1 + 4 * UNIT), float(values[-1].rounded.max())
+
+
+def _off(network: Network, size: Array) -> Array:
+    """How far a network can be from its own steps, where a scaling was rounded into other weights.
+
+    Args:
+        size: of the inputs.
+    """
+    structure = network.structure
+    if structure is None or faithful(network):
+        return np.zeros(network.output_size)
+    made, values = multiplied_out(structure, network), [(size, np.zeros(len(size)))]
+    if [x.activation for x in made.layers] != [x.activation for x in network.layers]:
+        return np.full(network.output_size, np.inf)
+    slopes = [max(map(abs, layer.activation.slopes)) for layer in network.layers]
+    for ours, theirs, slope in zip(network.maps, made.maps, [*slopes, 1.0], strict=True):
+        if {s: m.shape for s, m in ours.terms.items()} != {
+            s: m.shape for s, m in theirs.terms.items()
+        }:
+            return np.full(network.output_size, np.inf)
+        total, apart = np.abs(ours.bias), np.abs(theirs.bias - ours.bias)
+        for source, matrix in ours.terms.items():
+            other, (most, before) = theirs.terms[source], values[source]
+            total = total + abs(matrix) @ most
+            apart = apart + abs(other - matrix) @ most + abs(other) @ before
+        few = 1 + 2 * UNIT * (sum(m.shape[1] for m in ours.terms.values()) + 16)
+        values.append((total * (slope * few), apart * (slope * few)))
+    return values[-1][1]
 
 
 def _affine(x: _Value, one: Step, two: Step, shape: Sequence[int], unit: float) -> _Value:
@@ -112,11 +147,11 @@ def _affine(x: _Value, one: Step, two: Step, shape: Sequence[int], unit: float) 
     middle, radius = (x.low + x.high) / 2, (x.high - x.low) / 2
     absolute, other, change = abs(w), abs(v), v - w
     few = (int(np.diff(w.indptr).max(initial=0)) + 16) * 2 * UNIT  # relative rounding of a sum
-    size = (absolute @ x.size + np.abs(b)) * (1 + few)
-    noise = 4 * few * np.maximum(size, (other @ x.size + np.abs(c)) * (1 + few))
+    size = np.maximum(absolute @ x.size + np.abs(b), other @ x.size + np.abs(c)) * (1 + few)
+    noise = 4 * few * size
     center, spread = w @ middle + b, absolute @ radius
     moved = np.abs(change @ middle + (c - b)) + abs(change) @ radius
-    if one.kind in ("conv", "linear"):
+    if one.kind in ("conv", "conv_transpose", "linear"):
         rounded = absolute @ x.rounded + ROUNDINGS * unit * (
             absolute @ np.maximum(np.abs(x.low), np.abs(x.high)) + np.abs(b)
         )
@@ -154,8 +189,11 @@ def _maximum(x: _Value, step: Step, shape: Sequence[int]) -> _Value:
         return np.where(windows.valid, planes, empty).max(axis=-1).ravel()
 
     low, high = largest(x.low, -np.inf), largest(x.high, -np.inf)
-    size = np.maximum(np.abs(low), np.abs(high))
-    return _Value(low, high, size, largest(x.apart, 0.0), largest(x.rounded, 0.0))
+    # in the networks it is a knockout: each round adds relu(b - a) to a, once a - b is rounded
+    rounds = int(windows.valid.shape[1] - 1).bit_length()
+    size = (1 + 2 * rounds) * largest(x.size, 0.0)
+    apart = largest(x.apart, 0.0) + 16 * rounds * UNIT * size
+    return _Value(low, high, size, apart, largest(x.rounded, 0.0))
 
 
 def _activation(x: _Value, step: Step) -> _Value:
@@ -165,16 +203,18 @@ def _activation(x: _Value, step: Step) -> _Value:
             for end, given in zip((-np.inf, np.inf), step.ends, strict=True)
         )
         low, high = (np.clip(end, bottom, top) for end in (x.low, x.high))
-        steepest = 1.0
+        # in the networks: low + relu(x - low) - relu(x - high), with rounded differences
+        size = 4 * (x.size + sum(abs(end) for end in step.ends if end is not None))
+        steepest, noise = 1.0, 16 * UNIT * size
     else:
         activation = step.activation or RELU
         slopes = activation.slopes
         ends = [np.where(end > 0, slopes[1], slopes[0]) * end for end in (x.low, x.high)]
         ends.append(np.where((x.low < 0) & (x.high > 0), 0.0, ends[0]))  # the kink
         low, high = np.min(ends, axis=0), np.max(ends, axis=0)
-        steepest = max(map(abs, slopes))
-    size = np.maximum(np.abs(low), np.abs(high))
+        steepest, noise = max(map(abs, slopes)), 0.0
+        size = np.maximum(np.abs(low), np.abs(high)) + steepest * x.apart
     off = x.high + x.apart <= 0  # both are flat there
     flat = step.kind == "activation" and (step.activation or RELU).slopes[0] == 0
-    apart = np.where(off & flat, 0.0, steepest * x.apart * (1 + 4 * UNIT))
+    apart = np.where(off & flat, 0.0, steepest * x.apart * (1 + 4 * UNIT) + noise)
     return _Value(low, high, size, apart, np.where(off & flat, 0.0, steepest * x.rounded))

@@ -12,7 +12,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, rows, scaled
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 
 
@@ -91,7 +91,7 @@ class _Arranging:
         for number, affine in enumerate(self.network.maps):
             if k + 1 not in affine.terms:
                 continue
-            rows, columns, values = _triples(affine.terms[k + 1])
+            rows, columns, values = mx.triples(affine.terms[k + 1])
             power = np.frexp(values)[1] + exponent[columns]
             if number < len(self.network.layers):
                 most = np.full(affine.size, -(1 << 20))
@@ -120,12 +120,12 @@ class _Arranging:
             else:
                 own = _mark(_bits(affine.bias), sums[k + 1])
                 for source, matrix in affine.terms.items():
-                    rows, _, values = _triples(matrix)
+                    rows, _, values = mx.triples(matrix)
                     marks = np.zeros(affine.size, dtype=np.uint64)
                     np.add.at(marks, rows, _mark(_bits(values), _FIRST + np.uint64(source)))
                     own = _mark(own, marks)
             for source, matrix in affine.terms.items():
-                rows, columns, values = _triples(matrix)
+                rows, columns, values = mx.triples(matrix)
                 np.add.at(sums[source], columns, _mark(_bits(values), own[rows]))
             colors.append(own)
         return colors[::-1]
@@ -174,12 +174,6 @@ def _without_zeros(network: Network) -> Network:
 
 
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _triples(matrix: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
-    """Row, column and value of every entry that is not 0."""
-    ends, columns, values = mx.csr_parts(matrix)
-    return np.repeat(np.arange(len(ends) - 1), np.diff(ends)), columns, values
 
 
 def _bits(values: Vector) -> NDArray[np.uint64]:

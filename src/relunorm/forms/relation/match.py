@@ -19,16 +19,8 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
-from relunorm.forms.relation.relate import (
-    LINEAR,
-    NEW,
-    OPPOSITE,
-    SCALED,
-    Relation,
-    Side,
-    Walk,
-    proportion,
-)
+from relunorm.forms.relation.relate import Walk, proportion
+from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
@@ -375,6 +367,5 @@ def folding_error(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> Ve
     folded = network.folded()
     if folded is network:
         return np.zeros(network.output_size)
-    ends = [[np.full(x.width, np.inf) for x in n.layers] for n in (network, folded)]
-    first, second = ([Range(-e, e) for e in side] for side in ends)
+    first, second = ([Range.endless(x.width) for x in n.layers] for n in (network, folded))
     return relate(network, folded, reach, first, second, clock=clock).difference.largest

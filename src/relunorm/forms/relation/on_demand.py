@@ -21,9 +21,10 @@ from relunorm.errors import TimeLimitError
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
 from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
-from relunorm.forms.relation.relate import NEW, OPPOSITE, SCALED, Relation, Side, Walk
+from relunorm.forms.relation.relate import Walk
+from relunorm.forms.relation.relation import NEW, OPPOSITE, SCALED, Relation, Side
 from relunorm.network import Activation, Network
-from relunorm.stability.proof import Proofs
+from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.query import Query
 
 #: Nodes of branching one layer may cost.
@@ -148,18 +149,12 @@ def _bound(found: Related) -> float:
 
 
 def _walk(
-    pair: Sequence[Asking],
-    reach: Reach,
-    away: bool,
-    alike: float,
-    clock: Clock,
-    same: float = SAME,
+    pair: Sequence[Asking], reach: Reach, away: bool, alike: float, clock: Clock, same: float = SAME
 ) -> Related:
     walk = Walk(reach, away=away, clock=clock)
     for asking in pair:
         network = asking.query.network
-        endless = [np.full(layer.width, np.inf) for layer in network.layers]
-        side = walk.add(network, [Range(-e, e) for e in endless])
+        side = walk.add(network, [Range.endless(layer.width) for layer in network.layers])
         walk.run(side, AskingMatcher(asking, alike, same))
     return Related(walk, tuple(asking.query.proofs for asking in pair))
 

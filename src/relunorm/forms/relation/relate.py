@@ -1,17 +1,9 @@
-"""How the units of two networks are related over a domain, and the bound on f - g that follows.
+"""Two networks walked over one basis, and the bound on f - g that follows from their relations.
 
-Both networks are written over one growing basis: block 0 is the input, every further block holds
-the units of one layer that are not yet known. A unit y = act(z) of either network is then one of
-
-- ``new``       a basis function itself,
-- ``scaled``    y = s g: its pre-activation is s > 0 times that of the basis function g,
-- ``opposite``  y = (1+a) z + s g, where -z is s times the pre-activation of g
-                (relu(z) = z + relu(-z), with a the slope for z < 0),
-- ``linear``    y = t z + c: dead (0), always active (z), constant (c), or close to it.
-
-Every statement is checked, not believed: `Walk` computes each pre-activation as an affine form in
-the basis together with a bound on how far the true value can be from the form, in real arithmetic
-(rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
+Every statement of a `Relation` is checked, not believed: `Walk` computes each pre-activation as an
+affine form in the basis together with a bound on how far the true value can be from the form, in
+real arithmetic (rounding included, module `outward`). A wrong relation is never unsound: it makes
+the bound large.
 
 Errors are bounded unit by unit and, all units of a value together, in the Euclidean norm
 (`error_balls`): a matrix multiplies the first by its absolute entries and the second by its
@@ -29,7 +21,6 @@ its partner have the same sign.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -42,85 +33,21 @@ from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.error_balls import ErrorBalls
+from relunorm.forms.relation.relation import (
+    LINEAR,
+    NEW,
+    OPPOSITE,
+    SCALED,
+    Block,
+    Relation,
+    Side,
+)
 from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
 
-NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
-KINDS = ("new", "scaled", "opposite", "linear")
 #: Errors above this share of a value are followed in the Euclidean norm too; rounding is not.
 WORTH_A_NORM = 2.0**-46
-
-
-@dataclass(frozen=True)
-class Relation:
-    """What is claimed about the units of one layer; one entry per unit.
-
-    Attributes:
-        kind: NEW, SCALED, OPPOSITE or LINEAR.
-        block, index: the basis function meant (SCALED, OPPOSITE), or the block and layer-unit
-            (as ``block`` = layer, ``index`` = unit of the first network) whose pre-activation this
-            one is a scaled and shifted copy of, so that its bounds carry over (LINEAR; -1 if none).
-        factor: s, or t for LINEAR.
-        constant: c for LINEAR.
-    """
-
-    kind: NDArray[np.int8]
-    block: NDArray[np.intp]
-    index: NDArray[np.intp]
-    factor: Vector
-    constant: Vector
-
-    @classmethod
-    def fresh(cls, size: int) -> Relation:
-        """Every unit a basis function."""
-        none = np.full(size, -1, dtype=np.intp)
-        return cls(np.zeros(size, dtype=np.int8), none, none.copy(), np.zeros(size), np.zeros(size))
-
-
-@dataclass
-class Block:
-    """Basis functions that enter together: units of one layer, with their pre-activation forms."""
-
-    forms: Affine
-    error: Vector
-    range: Range
-    activation: Activation
-    network: int
-
-
-@dataclass
-class Side:
-    """One network as far as it has been walked: its values and pre-activations as forms.
-
-    Attributes:
-        bounds: proved bounds on the pre-activations, per layer (may be infinite).
-        values, errors, sizes: per value its form, the error bound and the magnitude of the form.
-        balls: per value its errors together.
-        rounding: per value what multiplying its form by a weight can lose to rounding. Most
-            columns of a form hold one entry, so this is far below the textbook bound.
-        boxes: per value its range.
-        forms, form_errors, form_balls, ranges: per layer form, error, all errors together and range
-            of the pre-activation.
-        margins: per layer how close to its threshold a step unit may not come for the relation to
-            hold; NaN for units that are no matter.
-    """
-
-    network: Network
-    bounds: list[Range]
-    number: int
-    values: list[Affine] = field(default_factory=list)
-    errors: list[Vector] = field(default_factory=list)
-    sizes: list[Vector] = field(default_factory=list)
-    balls: list[ErrorBalls] = field(default_factory=list)
-    rounding: list[Vector] = field(default_factory=list)
-    boxes: list[Range] = field(default_factory=list)
-    forms: list[Affine] = field(default_factory=list)
-    form_errors: list[Vector] = field(default_factory=list)
-    form_balls: list[ErrorBalls] = field(default_factory=list)
-    ranges: list[Range] = field(default_factory=list)
-    relations: list[Relation] = field(default_factory=list)
-    margins: list[Vector] = field(default_factory=list)
 
 
 Decide = Callable[["Walk", Side, Affine, Vector, Range], Relation]
@@ -179,10 +106,14 @@ class Walk:
                 f"the networks have {first.network.output_size} and {second.network.output_size} "
                 "outputs; only functions of the same shape can be compared"
             )
-        f, f_error = self.substitute(first, first.network.output)
-        g, g_error = self.substitute(second, second.network.output)
+        return self.span(*self.form)
+
+    @property
+    def form(self) -> tuple[Affine, Vector]:
+        """f - g as a form in the basis, and its error bound."""
+        (f, f_error), (g, g_error) = (self.substitute(x, x.network.output) for x in self.sides)
         form, error = self.minus(f, g, np.ones(f.size))
-        return self.span(form, error + f_error + g_error)
+        return form, error + f_error + g_error
 
     def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
         """A map of the network's values as a form in the basis, and its error bound."""

@@ -26,8 +26,8 @@ from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.search.tape import Ended, Tape
-from relunorm.stability.proof import Proofs, pack, unpacked
-from relunorm.stability.replay import replay
+from relunorm.stability.bound_proofs import Proofs, pack, unpacked
+from relunorm.stability.bound_replay import replay
 
 
 def residual(walk: Walk) -> tuple[Network, Vector]:
@@ -35,10 +35,7 @@ def residual(walk: Walk) -> tuple[Network, Vector]:
 
     Exact up to e, which holds all rounding and all tolerated mismatches of units.
     """
-    first, second = walk.sides
-    f, f_error = walk.substitute(first, first.network.output)
-    g, g_error = walk.substitute(second, second.network.output)
-    form, error = walk.minus(f, g, np.ones(f.size))
+    form, error = walk.form
     number, layers = {0: 0}, []
     # basis functions are units of the two networks; the residual computes them from their forms,
     # which is off by the forms' errors, carried upwards
@@ -51,8 +48,8 @@ def residual(walk: Walk) -> tuple[Network, Vector]:
         layers.append(Layer(_renumbered(basis.forms, number, walk), basis.activation))
         number[block] = len(layers)
     output = _renumbered(form, number, walk)
-    network = Network(layers, output, input_shape=first.network.input_shape)
-    total = outward.up(error + f_error + g_error + _carried(form, off), 8)
+    network = Network(layers, output, input_shape=walk.sides[0].network.input_shape)
+    total = outward.up(error + _carried(form, off), 8)
     return drop_unobserved(Reduced.whole(network)).network, total
 
 

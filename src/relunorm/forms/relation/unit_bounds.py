@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.network import Network
-from relunorm.stability.proof import Proofs
-from relunorm.stability.replay import replay, rule_bounds
-from relunorm.stability.result import Stability
+from relunorm.stability.bound_proofs import Proofs
+from relunorm.stability.bound_replay import replay, rule_bounds
+from relunorm.stability.verdicts import Stability
 
 
 def quick_bounds(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> list[Range]:
@@ -52,6 +50,5 @@ def proved_bounds(
 def unit_ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
     """The best proved bounds of the units: of an analysis, quick ones, or none at all."""
     if reach is None:
-        endless = [np.full(layer.width, np.inf) for layer in network.layers]
-        return [Range(-e, e) for e in endless]
+        return [Range.endless(layer.width) for layer in network.layers]
     return stable_bounds(found) if found is not None else quick_bounds(network, reach)

@@ -29,7 +29,7 @@ from relunorm.network.layer import Activation, Affine, Layer
 from relunorm.network.structure import Step, Structure
 
 #: Steps that act on every channel by itself.
-APART = ("activation", "clip", "max_pool", "average_pool")
+APART = ("activation", "clip", "max_pool", "average_pool", "upsample")
 
 
 def reduce_channels(
@@ -98,7 +98,7 @@ class _State:
         """Try to drop channels of the map at ``number``; whether any went."""
         steps = self.structure.steps
         step = steps[number]
-        if step.kind not in ("conv", "linear") or step.groups != 1:
+        if step.kind not in ("conv", "conv_transpose", "linear") or step.groups != 1:
             return False
         after = self._only_reader(number)
         if after is None or steps[after].kind != "activation":
@@ -202,12 +202,13 @@ class _State:
                     pending.append((reader, replace(way, padded=padded)))
                 elif step.kind in ("activation", "clip"):
                     pending.append((reader, replace(way, bent=True)))
-                elif step.kind == "reshape" and len(step.shape) == 1:
+                elif step.kind == "upsample" or (step.kind == "reshape" and len(step.shape) == 1):
                     pending.append((reader, way))
                 elif step.kind == "linear":
                     result.append(replace(way, number=reader))
-                elif step.kind == "conv" and step.groups == 1 and len(steps[at].shape) > 1:
-                    result.append(replace(way, number=reader, padded=way.padded or pads))
+                elif step.kind.startswith("conv") and step.groups == 1 and len(steps[at].shape) > 1:
+                    padded = way.padded or pads or step.kind == "conv_transpose"
+                    result.append(replace(way, number=reader, padded=padded))
                 else:
                     return None
         return result
@@ -233,11 +234,7 @@ class _State:
         return bool(copies) or not any(reader.bent for reader in readers)
 
     def _rewrite(
-        self,
-        number: int,
-        made: dict[int, Step | None],
-        readers: Sequence[_Reader],
-        found: _Found,
+        self, number: int, made: dict[int, Step | None], readers: Sequence[_Reader], found: _Found
     ) -> None:
         """Put the new steps in, drop those that are None, and let the readers read anew."""
         steps: list[Step | None] = list(self.structure.steps)
@@ -250,7 +247,7 @@ class _State:
             split = weight.reshape(len(weight), old, -1)
             mixed = np.einsum("ocp,cn->onp", split, found.spread)
             shape = (len(weight), found.spread.shape[1], *weight.shape[2:])
-            flat = mixed.reshape(shape if step.kind == "conv" else (len(weight), -1))
+            flat = mixed.reshape(shape if step.kind != "linear" else (len(weight), -1))
             extra = np.einsum("ocp,c->o", split, found.constant)
             steps[reader.number] = replace(step, weight=flat, bias=bias + extra)
         numbers = [k for k, step in enumerate(steps) if step is not None]
@@ -303,8 +300,7 @@ def _reduced(
     layers = [Layer(Affine({k: w}, b), act) for k, (w, b, act) in enumerate(parts)]
     output = Affine({len(parts): mx.identity(size)}, np.zeros(size))
     network = Network(layers, output, input_shape=parts[0][0].shape[1])
-    endless = [np.full(layer.width, np.inf) for layer in layers]
-    ranges = [Range(-e, e) for e in endless]
+    ranges = [Range.endless(layer.width) for layer in layers]
     how = replace(rules, architecture=architecture, prefer="units")
     straight = by_sign(network, nothing_known(network))
     reduced: Reduced = remove(network, straight, ranges, None, how)
@@ -340,7 +336,7 @@ def _pointwise(step: Step) -> bool:
 
 def _shape(step: Step, before: Sequence[Step]) -> tuple[int, ...]:
     """The shape of a step whose inputs may have lost channels."""
-    if step.kind in ("conv", "linear"):
+    if step.kind in ("conv", "conv_transpose", "linear"):
         return (len(np.asarray(step.weight)), *step.shape[1:])
     if step.kind in APART:
         return (before[step.inputs[0]].shape[0], *step.shape[1:])

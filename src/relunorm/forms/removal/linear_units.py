@@ -11,7 +11,7 @@ from relunorm.forms.outward import Range
 from relunorm.forms.removal.reduced import Removal, Straight
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Network
-from relunorm.stability.result import Stability
+from relunorm.stability.verdicts import Stability
 
 
 def nothing_known(network: Network) -> Straight:

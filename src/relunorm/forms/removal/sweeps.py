@@ -90,10 +90,9 @@ class _Sweep:
         self.reach, self.rules = reach, rules
         self.rewriter = Rewriter(state.network, rules.product)
         self.removed = list(state.removed)
-        endless = np.full(state.network.input_size, np.inf)
-        self.boxes = [  # of the new values
-            Range(-endless, endless) if reach is None else Range(reach.lo, reach.hi)
-        ]
+        size = state.network.input_size
+        # of the new values
+        self.boxes = [Range.endless(size) if reach is None else Range(reach.lo, reach.hi)]
 
     def reduce(self, k: int, layer: Layer) -> None:
         """Split the layer's units into linear ones, copies and the rest, and emit the rest."""
@@ -236,8 +235,7 @@ class _Sweep:
 
     def _range(self, affine: Affine, labels: Sequence[Origin]) -> Range:
         if self.reach is None:
-            endless = np.full(affine.size, np.inf)
-            return Range(-endless, endless)
+            return Range.endless(affine.size)
         found = span(affine, self.boxes, self.reach)
         for i, origin in enumerate(labels):
             if origin is not None and self.rules.arrange is None and not self.rules.orient:

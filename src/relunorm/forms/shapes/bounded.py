@@ -162,11 +162,7 @@ def clipped(network: Network, ranges: Sequence[Range], order: int, reach: Reach)
 
 
 def _clamped(
-    affine: Affine,
-    active: np.ndarray,
-    dead: np.ndarray,
-    boxes: Sequence[Range],
-    reach: Reach,
+    affine: Affine, active: np.ndarray, dead: np.ndarray, boxes: Sequence[Range], reach: Reach
 ) -> Affine:
     """Biases of units that never bend, moved into the interval of w.v if rounding left it.
 

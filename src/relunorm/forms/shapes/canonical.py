@@ -67,8 +67,7 @@ def canonical(
 def _oriented(reduced: Reduced, rules: Rules) -> Reduced:
     """A shallow canonical network with every unit on the standard side."""
     network = reduced.network
-    endless = [np.full(layer.width, np.inf) for layer in network.layers]
-    ranges = [Range(-e, e) for e in endless]
+    ranges = [Range.endless(layer.width) for layer in network.layers]
     turned = remove(network, nothing_known(network), ranges, None, rules)
     origins = [
         [reduced.origins[label[0]][label[1]] if label else None for label in labels]

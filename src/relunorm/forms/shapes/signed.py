@@ -6,8 +6,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.forms.representable import check_scaling
-from relunorm.forms.rewrite import rows, scaled
+from relunorm.forms.rewrite import check_scaling, rows, scaled
 from relunorm.network import Affine, Layer, Network
 
 

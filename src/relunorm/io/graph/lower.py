@@ -178,7 +178,8 @@ class Lowering:
         affine = self._compose(matrix, x, bias)
         return Tensor(tuple(shape), affine, owners, weighed=weights or x.weighed)
 
-    def _new_units(self, count: int) -> Owners:
+    def new_units(self, count: int) -> Owners:
+        """Numbers of units that nothing has yet."""
         self._owners += count
         return np.arange(self._owners - count, self._owners)
 
@@ -193,7 +194,7 @@ class Lowering:
             matrix = mx.as_matrix(sp.kron(sp.eye_array(repeats), matrix, format="csr"))
         if bias is not None:
             bias = np.tile(np.broadcast_to(_float64(bias), len(weight)), repeats)
-        owners = np.tile(self._new_units(len(weight)), repeats)
+        owners = np.tile(self.new_units(len(weight)), repeats)
         result = self.map(x, matrix, bias, (*prefix, len(weight)), owners)
         if repeats == 1 and len(x.shape) <= 2:
             result.step = self.recorder.affine(
@@ -227,7 +228,7 @@ class Lowering:
         matrix, out = convolution(kernel, shape, stride, pads, dilation, groups)
         if offset is not None:
             bias = np.repeat(offset, math.prod(out[1:]))
-        owners = np.repeat(self._new_units(out[0]), math.prod(out[1:]))
+        owners = np.repeat(self.new_units(out[0]), math.prod(out[1:]))
         result = self.map(x, mx.compact(matrix), bias, (1, *out), owners)
         windows = tuple((before, after) for before, after in pads)
         geometry = Geometry(kernel.shape[2:], tuple(stride), windows, tuple(dilation))

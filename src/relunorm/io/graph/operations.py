@@ -7,16 +7,19 @@ what is piecewise affine, and with how few units it can be written, is said here
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.windows import Windows, sliding_windows
-from relunorm.network import RELU, Activation
+from relunorm import matrix as mx
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
+from relunorm.io.graph.windows import Windows, check_entries, sliding_windows
+from relunorm.network import RELU, Activation, Affine
 
 Array = NDArray[Any]
 Value = Tensor | Array
@@ -87,10 +90,52 @@ def prelu(low: Lowering, x: Tensor, slopes: Array, name: str) -> Tensor:
     return low.add(low.scale(x, slopes), above)
 
 
-def hard_sigmoid(low: Lowering, x: Tensor, name: str, slope: float = 1 / 6) -> Tensor:
-    """min(max(slope x + 1/2, 0), 1)."""
-    line = low.shift(low.scale(x, np.array(slope)), np.array(0.5))
+def hard_sigmoid(
+    low: Lowering, x: Tensor, name: str, slope: float = 1 / 6, middle: float = 0.5
+) -> Tensor:
+    """min(max(slope x + middle, 0), 1)."""
+    line = low.shift(low.scale(x, np.array(slope)), np.array(middle))
     return low.clip(line, 0.0, 1.0, name)
+
+
+def clip(low: Lowering, x: Tensor, lowest: Any, highest: Any, name: str) -> Tensor:
+    """min(max(x, lowest), highest), with ends that may differ from entry to entry; None is open."""
+    ends = [None if end is None else np.unique(np.asarray(end, np.float64)) for end in
+            (lowest, highest)]  # fmt: skip
+    if all(end is None or end.size == 1 for end in ends):
+        return low.clip(x, *(None if end is None else float(end[0]) for end in ends), name)
+    if lowest is not None:
+        x = maximum(low, x, np.asarray(lowest), name)
+    return x if highest is None else minimum(low, x, np.asarray(highest), name)
+
+
+def threshold(low: Lowering, x: Tensor, level: float, value: float, name: str) -> Tensor:
+    """x above a level, else a value: value + relu(x - level) + (level - value) step(x - level)."""
+    if level == value:
+        return low.clip(x, level, None, name)
+    over = low.shift(x, np.array(-level))
+    above = low.shift(low.activate(over, RELU, name), np.array(value))
+    jump = low.activate(over, Activation("step", at_zero=0.0), name, piece=True)
+    return low.add(above, low.scale(jump, np.array(level - value)))
+
+
+def shrink(low: Lowering, x: Tensor, width: float, shift: float, name: str) -> Tensor:
+    """x - shift above a width, x + shift below minus the width, else 0."""
+    sides = [
+        low.scale(_beyond(low, low.scale(x, np.array(sign)), width, shift, name), np.array(sign))
+        for sign in (1.0, -1.0)
+    ]
+    return low.add(*sides)
+
+
+def _beyond(low: Lowering, x: Tensor, width: float, shift: float, name: str) -> Tensor:
+    """x - shift where x > width, else 0."""
+    over = low.shift(x, np.array(-width))
+    above = low.activate(over, RELU, name, piece=True)
+    if width == shift:
+        return above
+    jump = low.activate(over, Activation("step", at_zero=0.0), name, piece=True)
+    return low.add(above, low.scale(jump, np.array(width - shift)))
 
 
 def normalize(
@@ -113,13 +158,88 @@ def normalize(
 
 
 def mean(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
-    """The average over some axes."""
-    total = low.sum(x, axes, keep)
-    return low.scale(total, np.array(1.0 / math.prod(x.shape[a] for a in axes)))
+    """The average over some axes, which is a pooling where the first axis is left alone."""
+    rank, shape = len(x.shape), x.shape
+    axes = sorted(a % rank for a in axes)
+    rest = [a for a in range(rank) if a not in axes]
+    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
+    result = kept if keep else tuple(shape[a] for a in rest)
+    if shape[0] != 1 or 0 in axes or not axes or len(rest) < 2:
+        total = low.sum(x, axes, keep)
+        return low.scale(total, np.array(1.0 / math.prod(shape[a] for a in axes)))
+    x = low.rearrange(x, x.index.transpose(*rest, *axes))
+    planes = (1, math.prod(shape[a] for a in rest), *(shape[a] for a in axes))
+    x = low.rearrange(x, x.index.reshape(planes))
+    pooled = low.average(x, one_window(x), False)
+    return low.rearrange(pooled, pooled.index.reshape(result))
+
+
+def sizes(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
+    """The sum of absolute values over some axes."""
+    return low.sum(absolute(low, x, name), axes, keep)
+
+
+def constant_tensor(value: Any) -> Tensor:
+    """A constant as a tensor that reads nothing."""
+    array = np.asarray(value, dtype=np.float64)
+    return Tensor(array.shape, Affine({}, array.ravel()))
+
+
+def moved(low: Lowering, values: Sequence[Value], run: Callable[..., Any]) -> Any:
+    """What an operation gives that only moves, drops and repeats entries, or puts zeros.
+
+    The framework itself says where each entry comes from: ``run`` is called on the places of the
+    entries of all values, counted from 1. A list of results gives a list.
+    """
+    tensors = [v if isinstance(v, Tensor) else constant_tensor(v) for v in values]
+    starts = np.cumsum([1, *(t.size for t in tensors)])
+    places = [
+        np.asarray(t.index + start, dtype=np.float64)
+        for t, start in zip(tensors, starts, strict=False)
+    ]
+    found = run(*places)
+    whole = tensors[0]
+    if len(tensors) > 1:
+        flat = [replace(t, shape=(t.size,), step=None) for t in tensors]
+        whole = low.concatenate(flat, 0)
+    parts = [
+        np.asarray(f).astype(np.intp) - 1 for f in (found if isinstance(found, list) else [found])
+    ]
+    results = [low.rearrange(whole, part) for part in parts]
+    return results if isinstance(found, list) else results[0]
+
+
+def along(low: Lowering, x: Tensor, axis: int, run: Callable[[Array], Array]) -> Tensor:
+    """What an operation gives that is linear and works along one axis.
+
+    The framework itself says with which numbers: ``run`` is called on the rows of an identity.
+    """
+    axis %= len(x.shape)
+    if x.shape[axis] ** 2 > MAX_SIZE:
+        raise InvalidNetworkError(f"works along {x.shape[axis]:,} entries, which is too many")
+    table = np.asarray(run(np.eye(x.shape[axis])), dtype=np.float64).T
+    if table.ndim != 2 or table.shape[1] != x.shape[axis]:
+        raise InvalidNetworkError(f"does not work along axis {axis} of {x.shape} alone")
+    shape = (*x.shape[:axis], len(table), *x.shape[axis + 1 :])
+    if ((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all():
+        chosen = table.argmax(axis=1)
+        result = low.rearrange(x, np.take(x.index, chosen, axis=axis))
+        times = len(chosen) // x.shape[axis]
+        if axis > 1 and np.array_equal(chosen, np.repeat(np.arange(x.shape[axis]), times)):
+            scales = tuple(times if a == axis else 1 for a in range(2, len(x.shape)))
+            result.step = low.recorder.upsample(x.step, scales)
+        return result
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    check_entries(outer * inner * int(np.count_nonzero(table)))
+    matrix = sp.kron(sp.kron(sp.eye_array(outer), sp.csr_array(table)), sp.eye_array(inner), "csr")
+    return low.map(x, mx.compact(mx.as_matrix(matrix)), None, shape)
 
 
 def largest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
     """The largest entry along some axes, as a knockout of pairs."""
+    if _pools(x, axes):
+        pooled = low.max_pool(x, one_window(x), name)
+        return pooled if keep else low.rearrange(pooled, pooled.index.reshape(x.shape[:2]))
     rest = [a for a in range(len(x.shape)) if a not in axes]
     outer = math.prod(x.shape[a] for a in rest)
     index = x.index.transpose(*rest, *axes).reshape(1, outer, -1)
@@ -133,6 +253,11 @@ def largest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str
 def smallest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
     """The smallest entry along some axes."""
     return negative(low, largest(low, negative(low, x), axes, keep, name))
+
+
+def _pools(x: Tensor, axes: Sequence[int]) -> bool:
+    """Whether these are all axes of (1, channels, *spatial) but the first two."""
+    return x.shape[0] == 1 and len(x.shape) > 2 and sorted(axes) == list(range(2, len(x.shape)))
 
 
 def one_window(x: Tensor) -> Windows:
@@ -154,6 +279,7 @@ def same_padding(
 
 
 def _tensor(value: Value) -> Tensor:
+    """A value that must depend on the input."""
     if not isinstance(value, Tensor):
         raise CannotLower("nothing here depends on the input")
     return value

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.operations import along
+from relunorm.io.graph.transposed import convolve_transposed
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import RELU, Network
 from relunorm.network.structure import Step, Structure
@@ -32,8 +35,20 @@ def faithful(network: Network) -> bool:
     return lower(structure, network).digest == network.digest
 
 
-def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Network:
+def multiplied_out(structure: Structure, like: Network) -> Network:
+    """The network of a structure in which the next map takes a scaling, as when reading a file."""
+    made = compute(structure, like.input_shape, like.origin, scalings=True)
+    return made.replace(head=like.head)
+
+
+def compute(
+    structure: Structure, input_shape: Sequence[int], origin: str, *, scalings: bool = False
+) -> Network:
     """The network of a structure.
+
+    Args:
+        scalings: a convolution of one tap a channel is lowered as the factors and shifts it is,
+            which the next map takes, not as weights of its own.
 
     Raises:
         CannotLower: where a step lacks what its kind needs.
@@ -41,8 +56,31 @@ def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Ne
     low = Lowering((1, *structure.steps[0].shape))
     values: list[Tensor] = [low.input]
     for step in structure.steps[1:]:
-        values.append(_lowered(low, step, [values[i] for i in step.inputs]))
+        inputs = [values[i] for i in step.inputs]
+        made = _scaled if scalings and _is_scaling(step) else _lowered
+        values.append(made(low, step, inputs))
     return low.finish(values[-1], input_shape=input_shape, origin=origin)
+
+
+def _is_scaling(step: Step) -> bool:
+    """Whether a step multiplies every channel by a number, and shifts it."""
+    geometry = step.geometry
+    if step.kind != "conv" or step.weight is None or geometry is None:
+        return False
+    alone = step.weight[0].size == 1 and step.groups == len(step.weight)
+    return alone and set(geometry.stride) == {1} and not any(map(any, geometry.pads))
+
+
+def _scaled(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
+    assert step.weight is not None
+    assert step.bias is not None
+    shape = (1, -1, *(1,) * (len(step.shape) - 1))
+    scaled = low.scale(inputs[0], step.weight.reshape(shape))
+    return low.shift(scaled, step.bias.reshape(shape))
+
+
+#: Steps whose geometry says what they do.
+_WINDOWS = ("conv", "conv_transpose", "upsample", "max_pool", "average_pool")
 
 
 def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
@@ -59,12 +97,17 @@ def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
         return low.rearrange(x, x.index.reshape(1, *step.shape))
     if step.kind == "permute":
         return low.rearrange(x, x.index.transpose(0, *(a + 1 for a in step.axes)))
-    if geometry is None or step.kind not in ("conv", "max_pool", "average_pool"):
+    if geometry is None or step.kind not in _WINDOWS:
         raise CannotLower(f"a step of kind {step.kind!r} that is not complete")
-    if step.kind == "conv":
+    if step.kind == "upsample":
+        for axis, times in enumerate(geometry.kernel, start=2):
+            x = along(low, x, axis, lambda rows, n=times: rows.repeat(n, axis=1))
+        return x
+    if step.kind in ("conv", "conv_transpose"):
         if step.weight is None:
             raise CannotLower("a convolution without weights")
-        return low.convolve(
+        function = low.convolve if step.kind == "conv" else partial(convolve_transposed, low)
+        return function(
             x,
             step.weight,
             np.zeros(len(step.weight)) if step.bias is None else step.bias,

@@ -13,22 +13,20 @@ from relunorm.errors import (
     MissingDependencyError,
     RelunormError,
     UnsupportedFormatError,
-    UnsupportedOperationError,
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.graph.windows import check_entries
+from relunorm.io.keras import functions
+from relunorm.io.keras.functions import FUNCTIONS
 from relunorm.io.keras.layers import LAYERS, after_head
 from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Affine, Network
 from relunorm.network.head import Step
-
-SUPPORTED = (
-    ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"
-)
 
 
 def from_keras(model: Any, example: Any = None) -> Network:
@@ -52,7 +50,7 @@ def from_keras(model: Any, example: Any = None) -> Network:
     walk = _Walk(Lowering((1, *shape)), origin)
     output = walk.model(model, walk.lowering.input, "")
     if walk.unsupported:
-        raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
+        raise refused(origin, walk.unsupported)
     network = finished(walk.lowering, output, input_shape=shape, origin=origin)
     return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
 
@@ -121,7 +119,7 @@ class _Walk:
                     return self.model(op, tensors[0], f"{place}/")
                 return _UNKNOWN
             try:
-                result = self._lower(op, tensors, len(args))
+                result = self._lower(op, tensors, args, named)
                 if isinstance(result, Headed) and not any(isinstance(t, Headed) for t in tensors):
                     result.place = place
                 return result
@@ -139,16 +137,22 @@ class _Walk:
 
         return call
 
-    def _lower(self, op: Any, tensors: list[Any], count: int) -> Any:
-        """Only Keras' own layers and operations: a subclass may compute something else."""
-        name = type(op).__name__
-        if not type(op).__module__.startswith("keras.") or name not in LAYERS:
+    def _lower(self, op: Any, tensors: list[Any], args: Any, named: dict[str, Any]) -> Any:
+        """Only Keras' own layers and functions: a subclass may compute something else."""
+        name, module = type(op).__name__, type(op).__module__
+        called = module.startswith("keras.src.ops.") and name in FUNCTIONS
+        if not module.startswith("keras.") or not (called or name in LAYERS):
             raise CannotLower
-        if not tensors or (count > 1 and len(tensors) < count):
-            raise CannotLower("with a constant as argument")
         if any(tensor is _UNKNOWN for tensor in tensors):
             return _UNKNOWN
-        if any(isinstance(tensor, Headed) for tensor in tensors):
+        headed = any(isinstance(tensor, Headed) for tensor in tensors)
+        if called and headed:
+            return functions.after_head(self.lowering, op, args, named)
+        if called:
+            return FUNCTIONS[name](self.lowering, op, *args, **named)
+        if len(tensors) < len(functions.leaves([*args])) or not tensors:
+            raise CannotLower("with a constant as argument")
+        if headed:
             return after_head(self.lowering, op, tensors)
         return LAYERS[name](self.lowering, op, tensors)
 

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.io.graph import heads, operations
+from relunorm.io.graph.einsum import einsum
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.windows import sliding_windows
+from relunorm.io.graph.transposed import convolve_transposed
+from relunorm.io.graph.windows import adaptive_windows, sliding_windows
 from relunorm.network import RELU, Activation
 
 #: Class name -> function(lowering, layer, tensors) -> tensor.
@@ -29,7 +31,7 @@ _ENTRY = {
     "exp": "exp",
 }
 #: Layers that may follow a step of a head: moves of entries, and what does nothing at inference.
-_MOVES = ("Identity", "Dropout", "Flatten", "Reshape", "Permute", "Squeeze", "ExpandDims")
+_MOVES = ("Identity", "Dropout", "Flatten", "Reshape", "Permute")
 
 
 def layer(*names: str) -> Callable[[Any], Any]:
@@ -42,7 +44,7 @@ def layer(*names: str) -> Callable[[Any], Any]:
     return register
 
 
-def _array(variable: Any) -> NDArray[np.float64]:
+def as_constant(variable: Any) -> NDArray[np.float64]:
     from keras import ops  # pyright: ignore[reportMissingImports]
 
     with warnings.catch_warnings():
@@ -53,6 +55,7 @@ def _array(variable: Any) -> NDArray[np.float64]:
 
 @layer("InputLayer", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
 @layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
+@layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast")
 def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return tensors[0]
 
@@ -90,6 +93,8 @@ def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor | Hea
         return operations.hard_sigmoid(low, x, name)
     if kind == "hard_tanh":
         return low.clip(x, -1.0, 1.0, name)
+    if kind in ("soft_shrink", "hard_shrink"):
+        return operations.shrink(low, x, 0.5, 0.5 if kind == "soft_shrink" else 0.0, name)
     return step(x, kind, -1, name)
 
 
@@ -162,9 +167,11 @@ def after_head(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
 @layer("ReLU")
 def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """min(leaky(x), max_value) = leaky(x) - relu(x - max_value)."""
-    if float(op.threshold) != 0:
-        raise CannotLower(f"with threshold {float(op.threshold)}, where it jumps")
-    slope = float(op.negative_slope)
+    slope, level = float(op.negative_slope), float(op.threshold)
+    if level and (slope or op.max_value is not None):
+        raise CannotLower("with a threshold and another slope or end")
+    if level:
+        return operations.threshold(low, tensors[0], level, 0.0, op.name)
     if op.max_value is not None and not slope:
         return low.clip(tensors[0], 0.0, float(op.max_value), op.name)
     result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)
@@ -181,20 +188,22 @@ def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 @layer("PReLU")
 def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return operations.prelu(low, tensors[0], _array(op.alpha), op.name)
+    return operations.prelu(low, tensors[0], as_constant(op.alpha), op.name)
 
 
 @layer("Dense")
 def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
-    bias = _array(op.bias) if op.use_bias else None
-    return activate(low, op.activation, low.linear(tensors[0], _array(op.kernel).T, bias), op.name)
+    bias = as_constant(op.bias) if op.use_bias else None
+    return activate(
+        low, op.activation, low.linear(tensors[0], as_constant(op.kernel).T, bias), op.name
+    )
 
 
 @layer("BatchNormalization")
 def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    statistics = _array(op.moving_mean), _array(op.moving_variance)
-    gain = _array(op.gamma) if op.scale else None
-    offset = _array(op.beta) if op.center else None
+    statistics = as_constant(op.moving_mean), as_constant(op.moving_variance)
+    gain = as_constant(op.gamma) if op.scale else None
+    offset = as_constant(op.beta) if op.center else None
     return operations.normalize(low, tensors[0], op.axis, statistics, op.epsilon, gain, offset)
 
 
@@ -210,39 +219,51 @@ def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
         raise CannotLower("has no statistics yet; call its adapt method first")
     from keras import backend  # pyright: ignore[reportMissingImports]
 
-    mean = _array(op.mean)
-    deviation = np.maximum(np.sqrt(_array(op.variance)), backend.epsilon())
+    mean = as_constant(op.mean)
+    deviation = np.maximum(np.sqrt(as_constant(op.variance)), backend.epsilon())
     if op.invert:
         return low.shift(low.scale(tensors[0], deviation), mean)
     return low.scale(low.shift(tensors[0], -mean), 1.0 / deviation)
 
 
-@layer("Flatten")
-def _flatten(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    index = tensors[0].index
-    if op.data_format == "channels_first" and index.ndim > 2:
-        index = np.moveaxis(index, 1, -1)
-    return low.rearrange(tensors[0], index.reshape(1, -1))
+@layer("Flatten", "Reshape", "Permute", "RepeatVector")
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D", "Cropping3D")
+def _move(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """What only moves, drops or repeats entries or puts zeros; Keras says where each comes from."""
+    return operations.moved(low, tensors, lambda places: computed(op.call, places))
 
 
-@layer("Reshape")
-def _reshape(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.rearrange(tensors[0], tensors[0].index.reshape(1, *op.target_shape))
+@layer("UpSampling1D", "UpSampling2D", "UpSampling3D", "Resizing")
+def _resample(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """Finer or coarser along each axis, by the weights that Keras itself gives."""
+    x = _channels_first(low, op, tensors[0])
+    if getattr(op, "crop_to_aspect_ratio", False) or getattr(op, "pad_to_aspect_ratio", False):
+        raise CannotLower("keeps the aspect ratio")
+    rank = len(x.shape)
+    for axis in range(2, rank):
+        at = axis if getattr(op, "data_format", "") == "channels_first" else axis - 1
+
+        def run(rows: NDArray[np.float64], at: int = at) -> NDArray[np.float64]:
+            shape = [1] * rank
+            shape[0], shape[at] = rows.shape
+            found = computed(op.call, rows.reshape(shape))
+            return found[tuple(slice(None) if a in (0, at) else 0 for a in range(rank))]
+
+        x = operations.along(low, x, axis, run)
+    return _channels_back(low, op, x)
 
 
-@layer("Permute")
-def _permute(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.rearrange(tensors[0], tensors[0].index.transpose(0, *op.dims))
+def computed(function: Any, *values: Any, **named: Any) -> Any:
+    """What a function of Keras gives on arrays, as arrays again; several as a list."""
+    from keras import ops  # pyright: ignore[reportMissingImports]
 
-
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
-def _zero_padding(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    index = tensors[0].index
-    axes = index.ndim - 2
-    pads = [op.padding] if axes == 1 else list(op.padding)
-    first = getattr(op, "data_format", "channels_last") == "channels_first"
-    around = [(0, 0), (0, 0), *pads] if first else [(0, 0), *pads, (0, 0)]
-    return low.rearrange(tensors[0], np.pad(index, around, constant_values=-1))
+    given = [ops.convert_to_tensor(v) if isinstance(v, np.ndarray) else v for v in values]
+    found = function(*given, **named)
+    return (
+        [as_constant(each) for each in found]
+        if isinstance(found, list | tuple)
+        else as_constant(found)
+    )
 
 
 @layer("Add")
@@ -286,9 +307,59 @@ def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.concatenate(tensors, op.axis)
 
 
+@layer("EinsumDense")
+def _einsum_dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    product = einsum(low, op.equation, [tensors[0], as_constant(op.kernel)])
+    if op.bias is not None:
+        product = low.shift(product, as_constant(op.bias))
+    return activate(low, op.activation, product, op.name)
+
+
+@layer("TimeDistributed")
+def _each_time(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    """A dense layer along the last axis works on every time step as it is."""
+    if type(op.layer).__name__ != "Dense" or not type(op.layer).__module__.startswith("keras."):
+        raise CannotLower("of a layer other than Dense")
+    return _dense(low, op.layer, tensors)
+
+
+@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
+def _conv_transpose(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    weight = np.moveaxis(as_constant(op.kernel), (-2, -1), (0, 1))
+    x, axes = _channels_first(low, op, tensors[0]), weight.ndim - 2
+    strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
+    pads = _transposed_pads(op, x.shape, weight.shape[2:], strides, dilation)
+    bias = as_constant(op.bias) if op.use_bias else None
+    result = convolve_transposed(low, x, weight, bias, strides, pads, dilation, 1)
+    return activate(low, op.activation, _channels_back(low, op, result), op.name)
+
+
+def _transposed_pads(
+    op: Any,
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> list[tuple[int, int]]:
+    """What is cut off before and behind, or added: Keras itself says it."""
+    from keras import config  # pyright: ignore[reportMissingImports]
+    from keras.src.backend.common import backend_utils as pads  # pyright: ignore
+
+    given = (shape, (*kernel, 1, 1), tuple(strides), op.padding, op.output_padding, tuple(dilation))
+    newer = hasattr(pads, "compute_conv_transpose_output_crops_for_torch")  # all backends agree
+    if config.backend() == "torch" and not newer:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that other backends would differ
+            cut, extra = pads.compute_conv_transpose_padding_args_for_torch(*given)
+        return [(int(n), int(n) - int(more)) for n, more in zip(cut, extra, strict=True)]
+    around = pads.compute_conv_transpose_padding_args_for_jax(*given)
+    sizes = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return [(n - int(a), n - int(b)) for n, (a, b) in zip(sizes, around, strict=True)]
+
+
 @layer("Conv1D", "Conv2D", "Conv3D")
 def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
-    kernel = np.moveaxis(_array(op.kernel), (-1, -2), (0, 1))
+    kernel = np.moveaxis(as_constant(op.kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], kernel, op.groups)
 
 
@@ -300,13 +371,13 @@ def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed
 @layer("SeparableConv1D", "SeparableConv2D")
 def _separable(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     """A depthwise convolution, then one of a single tap over all channels."""
-    mixing = np.moveaxis(_array(op.pointwise_kernel), (-1, -2), (0, 1))
+    mixing = np.moveaxis(as_constant(op.pointwise_kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], *_one_a_channel(op.depthwise_kernel), mixing)
 
 
 def _one_a_channel(kernel: Any) -> tuple[NDArray[np.float64], int]:
     """The weight of a depthwise convolution as grouped ones have it, and the groups."""
-    kernel = np.moveaxis(_array(kernel), (-2, -1), (0, 1))
+    kernel = np.moveaxis(as_constant(kernel), (-2, -1), (0, 1))
     channels, multiplier, *spatial = kernel.shape
     return kernel.reshape(channels * multiplier, 1, *spatial), channels
 
@@ -322,7 +393,7 @@ def _convolve(
     x, axes = _channels_first(low, op, x), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
     pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
-    bias = _array(op.bias) if op.use_bias else None
+    bias = as_constant(op.bias) if op.use_bias else None
     if mixing is not None:
         x = low.convolve(x, weight, None, strides, pads, dilation, groups)
         ones = [1] * axes
@@ -353,7 +424,16 @@ def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -
     return low.rearrange(pooled, pooled.index.reshape(shape))
 
 
+def _adaptive_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+    x = _channels_first(low, op, tensors[0])
+    windows = adaptive_windows(x.shape[2:], _spread(op.output_size, len(x.shape) - 2))
+    pooled = low.max_pool(x, windows, op.name) if largest else low.average(x, windows, False)
+    return _channels_back(low, op, pooled)
+
+
 for _axes in (1, 2, 3):
+    layer(f"AdaptiveAveragePooling{_axes}D")(partial(_adaptive_pool, largest=False))
+    layer(f"AdaptiveMaxPooling{_axes}D")(partial(_adaptive_pool, largest=True))
     layer(f"AveragePooling{_axes}D")(partial(_pool, largest=False))
     layer(f"MaxPooling{_axes}D")(partial(_pool, largest=True))
     layer(f"GlobalAveragePooling{_axes}D")(partial(_global_pool, largest=False))
@@ -379,12 +459,12 @@ def _pads(
 
 
 def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    if op.data_format == "channels_first":
+    if getattr(op, "data_format", "") == "channels_first":
         return x
     return low.rearrange(x, np.moveaxis(x.index, -1, 1))
 
 
 def _channels_back(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    if op.data_format == "channels_first":
+    if getattr(op, "data_format", "") == "channels_first":
         return x
     return low.rearrange(x, np.moveaxis(x.index, 1, -1))

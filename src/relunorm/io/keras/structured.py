@@ -42,8 +42,13 @@ def _has_layer(step: Step, structure: Structure) -> bool:
         return True
     if len(g.kernel) > 3:
         return False
-    if step.kind == "conv":
-        return max(g.stride) == 1 or max(g.dilation) == 1
+    if step.kind == "upsample":
+        return True
+    if step.kind.startswith("conv"):
+        plain = max(g.stride) == 1 or max(g.dilation) == 1
+        return plain and (
+            step.kind == "conv" or (step.groups == 1 and min(map(min, _cropped(g))) >= 0)
+        )
     spatial = structure.steps[step.inputs[0]].shape[1:]
     padded = any(map(any, g.pads))
     return (
@@ -60,6 +65,25 @@ def _same(spatial: Sequence[int], g: Geometry) -> bool:
         if pads != (total // 2, total - total // 2):
             return False
     return True
+
+
+def _cropped(g: Geometry) -> list[tuple[int, int]]:
+    """What is cut off behind a transposed convolution without padding, as Keras has it."""
+    return [
+        (before, after + max(s - d * (k - 1) - 1, 0))
+        for k, s, d, (before, after) in zip(g.kernel, g.stride, g.dilation, g.pads, strict=True)
+    ]
+
+
+def _cropped_by_same(g: Geometry) -> list[tuple[int, int]]:
+    """What Keras cuts off for as many outputs as inputs times strides."""
+    found = []
+    for k, s, d in zip(g.kernel, g.stride, g.dilation, strict=True):
+        wide = d * (k - 1)
+        around = s + wide - 1
+        left = min(-(-around // 2), wide)
+        found.append((wide - left, wide - around + left))
+    return found
 
 
 Ordered = tuple[Any, tuple[int, ...]]
@@ -103,6 +127,10 @@ class _Writer:
         value = self.ordered(value, order, last)
         if step.kind == "conv":
             return self._convolution(step, value), last
+        if step.kind == "conv_transpose":
+            return self._transposed(step, value), last
+        if step.kind == "upsample":
+            return self._upsampled(step, value), last
         return self._pooling(step, value), last
 
     def _dense(self, step: Step, value: Any) -> Any:
@@ -140,6 +168,39 @@ class _Writer:
         conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-1, -2))))
         conv.bias.assign(step.bias)
         return result
+
+    def _transposed(self, step: Step, value: Any) -> Any:
+        g, weight = step.geometry, np.asarray(step.weight)
+        assert g is not None
+        axes = len(g.kernel)
+        same = _cropped_by_same(g) == list(g.pads)
+        conv = getattr(self.layers, f"Conv{axes}DTranspose")(
+            len(weight),
+            g.kernel,
+            strides=g.stride,
+            padding="same" if same else "valid",
+            dilation_rate=g.dilation,
+            data_format="channels_last",
+            kernel_initializer="zeros",
+            dtype=self.dtype,
+        )
+        result = conv(value)
+        conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-2, -1))))
+        conv.bias.assign(step.bias)
+        crop = _cropped(g)
+        if same or not any(map(any, crop)):
+            return result
+        cropping = getattr(self.layers, f"Cropping{axes}D")
+        kept = tuple(crop) if axes > 1 else crop[0]
+        return cropping(kept, data_format="channels_last", dtype=self.dtype)(result)
+
+    def _upsampled(self, step: Step, value: Any) -> Any:
+        g = step.geometry
+        assert g is not None
+        axes = len(g.kernel)
+        more = {} if axes == 1 else {"data_format": "channels_last"}
+        size = g.kernel if axes > 1 else g.kernel[0]
+        return getattr(self.layers, f"UpSampling{axes}D")(size, dtype=self.dtype, **more)(value)
 
     def _pooling(self, step: Step, value: Any) -> Any:
         g = step.geometry

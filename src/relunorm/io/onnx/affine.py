@@ -6,8 +6,9 @@ import numpy as np
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.einsum import einsum, matmul
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.onnx.site import Array, Node, Value, operation, pairwise
+from relunorm.io.onnx.site import Array, Node, Value, operation, pairwise, reference
 
 
 @operation("Add", "Sum")
@@ -35,7 +36,12 @@ def _neg(node: Node) -> Value:
     return meaning.negative(node.lowering, node.tensor())
 
 
-@operation("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+@operation("Mean")
+def _mean(node: Node) -> Value:
+    return node.lowering.scale(_add(node), np.array(1 / len(node.inputs)))
+
+
+@operation("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1")
 def _reduce(node: Node) -> Value:
     x, low = node.tensor(), node.lowering
     axes = node.integers(1, "axes")
@@ -49,32 +55,34 @@ def _reduce(node: Node) -> Value:
         return low.sum(x, axes, keep)
     if node.kind == "ReduceMean":
         return meaning.mean(low, x, axes, keep)
+    if node.kind == "ReduceL1":
+        return meaning.sizes(low, x, axes, keep, node.label)
     extreme = meaning.largest if node.kind == "ReduceMax" else meaning.smallest
     return extreme(low, x, axes, keep, node.label)
 
 
 @operation("MatMul")
 def _matmul(node: Node) -> Value:
-    a, b = node.inputs
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        raise CannotLower("a product of two computed values is not piecewise affine")
-    if isinstance(a, Tensor):
-        weight = _two_axes(b)
-        y = node.lowering.linear(a, weight.T, None)
-        return node.lowering.rearrange(y, y.index[..., 0]) if b.ndim == 1 else y
-    if isinstance(b, Tensor):
-        return node.lowering.left_multiply(_two_axes(a), b)
-    return a @ b
+    if not any(isinstance(value, Tensor) for value in node.inputs):
+        return node.constant(0) @ node.constant(1)
+    return matmul(node.lowering, *node.inputs)
 
 
-def _two_axes(weight: Array) -> Array:
-    while weight.ndim > 2 and weight.shape[0] == 1:
-        weight = weight[0]
-    if weight.ndim == 1:
-        return weight[:, None]
-    if weight.ndim != 2:
-        raise CannotLower("a stack of constant matrices")
-    return weight
+@operation("Einsum")
+def _einsum(node: Node) -> Value:
+    return einsum(node.lowering, node.attribute("equation").decode(), node.inputs)
+
+
+@operation("CumSum")
+def _cumsum(node: Node) -> Value:
+    x, axis = node.tensor(), int(node.constant(1).item())
+    if axis % len(x.shape) == 0 and len(x.shape) > 1:
+        raise CannotLower("runs over the first axis, the batch")
+
+    def run(rows: Array) -> Array:
+        return reference(node, [rows, np.array(1)])[0]
+
+    return meaning.along(node.lowering, x, axis, run)
 
 
 @operation("Gemm")
@@ -126,6 +134,19 @@ def _scaler(node: Node) -> Value:
         np.asarray(node.attribute(n, [d])) for n, d in (("offset", 0.0), ("scale", 1.0))
     )
     return node.lowering.scale(node.lowering.shift(x, -offset), scale)
+
+
+@operation("Imputer")
+def _imputer(node: Node) -> Value:
+    """Complete rows, the only ones a network reads, pass as they are."""
+    if not np.isnan(node.attribute("replaced_value_float", 0.0)):
+        raise CannotLower("replaces a number, not what is missing")
+    return node.tensor()
+
+
+@operation("FeatureVectorizer")
+def _vectorizer(node: Node) -> Value:
+    return node.lowering.concatenate([node.tensor(k) for k in range(len(node.inputs))], 1)
 
 
 @operation("LinearRegressor")

@@ -34,7 +34,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Neg")
 OPENERS = (*_ENTRY, "Softmax", "LogSoftmax", "ArgMax", "Greater")
 #: Operations that may stand after a step of a head.
 FOLLOWERS = (*_MOVES, *_ARITHMETIC, "Clip", "Log", "Concat", "ZipMap", "ArrayFeatureExtractor")
-FOLLOWERS += ("Normalizer",)
+FOLLOWERS += ("Normalizer", "Binarizer")
 _ML = "ai.onnx.ml"
 
 #: Keys of a model's metadata under which people store the labels of its outputs.
@@ -62,6 +62,9 @@ def apply_head(node: Node) -> Headed:
         axis = int(node.attribute("axis", 0))
         found = heads.along(value, "argmax", axis, node.label, kind)
         return found if node.attribute("keepdims", 1) else heads.without_axis(found, axis)
+    if kind == "Binarizer" and node.proto.domain == _ML:
+        level = float(node.attribute("threshold", 0.0))
+        return heads.entry(value, "greater", node.label, kind, [level])
     if kind == "Greater" and np.size(node.constant(1)) == 1:
         return heads.entry(value, "greater", node.label, kind, [float(node.constant(1).item())])
     if isinstance(value, Headed):
@@ -157,7 +160,8 @@ def choose_output(names: Sequence[str], values: Sequence[Any], origin: str) -> T
     scikit-learn's converters write the label and the probabilities; some people the logits too.
     """
     live = [value for value in values if isinstance(value, Tensor | Headed)]
-    labels = [v for v in live if isinstance(v, Headed) and v.steps[-1].kind == "argmax"]
+    several = [v for v in live if isinstance(v, Headed) and v.steps[-1].kind == "greater"]
+    labels = [v for v in live if isinstance(v, Headed) and v.steps[-1].kind == "argmax"] + several
     others = [v for v in live if v not in labels]
     best = max(others or labels or live, key=lambda v: len(getattr(v, "steps", ())), default=None)
     base = best.tensor.affine if isinstance(best, Headed) else getattr(best, "affine", None)
@@ -169,6 +173,8 @@ def choose_output(names: Sequence[str], values: Sequence[Any], origin: str) -> T
             "from the same logits; onnx.utils.extract_model cuts out what leads to one of them"
         )
     classes = next((v.classes for v in live if isinstance(v, Headed) and v.classes), ())
+    if several and isinstance(best, Headed):  # several labels at once: no output excludes another
+        return heads.replace(best, classes=())
     return heads.replace(best, classes=classes) if isinstance(best, Headed) and classes else best
 
 

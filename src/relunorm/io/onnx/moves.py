@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.lower import CannotLower, Tensor
+from relunorm.io.graph.transposed import woven
 from relunorm.io.onnx.site import STAGE, Array, Node, Value, check_count, operation, reference
+
+#: Conversions between these are taken as exact, as they are in torch.
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+_FLOATS += (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 @operation("Identity")
@@ -36,21 +43,47 @@ def _cast(node: Node) -> Value:
     value = node.input(0)
     if isinstance(value, np.ndarray):
         return value.astype(onnx.helper.tensor_dtype_to_np_dtype(target))
-    if target not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
-        raise CannotLower("to a type other than float32 or float64")
+    if target not in _FLOATS:
+        raise CannotLower("to whole numbers, which rounds")
     return node.tensor()
 
 
-@operation("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice")
-@operation("Expand", "Gather", "Tile", "DepthToSpace", "SpaceToDepth")
-def _moved(node: Node) -> Value:
+@operation("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split")
+@operation("Expand", "Gather", "GatherElements", "GatherND", "Tile", "Compress", "Trilu")
+@operation("SpaceToDepth", "Where", "ScatterElements", "Scatter", "ScatterND", "ReverseSequence")
+def _moved(node: Node) -> Value | list[Value]:
     """What ONNX's own reference makes of the places of the entries: each comes from one of them."""
-    value = node.inputs[0]
-    others = [None if each is None else node.constant(k) for k, each in enumerate(node.inputs) if k]
-    places = value.index if isinstance(value, Tensor) else node.constant(0)
-    check_count(_grown(node, places.shape))
-    (found,) = reference(node, [places, *others])
-    return node.lowering.rearrange(value, found) if isinstance(value, Tensor) else found
+    data = _DATA.get(node.kind, (0,))
+    others = {k: node.constant(k) for k, each in enumerate(node.inputs)
+              if k not in data and each is not None}  # fmt: skip
+    values = [node.inputs[k] for k in data]
+    if node.attribute("reduction", b"none") not in (b"none", "none"):
+        raise CannotLower("adds up or compares what it scatters")
+
+    def run(*places: Array) -> Any:
+        given = {**others, **dict(zip(data, places, strict=True))}
+        check_count(_grown(node, places[0].shape))
+        found = reference(node, [given.get(k) for k in range(len(node.inputs))])
+        return found if len(found) > 1 else found[0]
+
+    if any(isinstance(value, Tensor) for value in values):
+        return meaning.moved(node.lowering, values, run)
+    return run(*(node.constant(k) for k in data))
+
+
+#: The inputs whose entries come out again, where it is not the first alone.
+_DATA = {"Where": (1, 2), "ScatterElements": (0, 2), "Scatter": (0, 2), "ScatterND": (0, 2)}
+
+
+@operation("DepthToSpace")
+def _depth_to_space(node: Node) -> Value:
+    x, size = node.tensor(), int(node.attribute("blocksize"))
+    if node.attribute("mode", b"DCR") == b"DCR" and len(x.shape) == 4:
+        grid = x.shape[2:]
+        x = node.lowering.rearrange(x, x.index.reshape(1, size * size, -1, *grid))
+        x = node.lowering.rearrange(x, x.index.transpose(0, 2, 1, 3, 4))
+        x = node.lowering.rearrange(x, x.index.reshape(1, -1, *grid))
+    return woven(node.lowering, x, [size, size])
 
 
 def _grown(node: Node, shape: tuple[int, ...]) -> Sequence[int]:
@@ -59,8 +92,12 @@ def _grown(node: Node, shape: tuple[int, ...]) -> Sequence[int]:
         return np.broadcast_shapes(shape, tuple(int(n) for n in node.constant(1)))
     if node.kind == "Tile":
         return [n * int(k) for n, k in zip(shape, node.constant(1), strict=True)]
-    if node.kind == "Gather":
+    if node.kind in ("Gather", "GatherND"):
         return (math.prod(shape) // max(shape[node.attribute("axis", 0)], 1), node.constant(1).size)
+    if node.kind == "Where":
+        return np.broadcast_shapes(*(value.shape for value in node.inputs))
+    if node.kind == "GatherElements":
+        return node.constant(1).shape
     return ()
 
 
@@ -71,40 +108,35 @@ def _columns(node: Node) -> Value:
     return node.lowering.rearrange(x, x.index[..., chosen])
 
 
-@operation("Split")
-def _split(node: Node) -> list[Value]:
-    axis = node.attribute("axis", 0)
-    sizes = node.integers(1, "split")
-    parts = len(node.proto.output)
-    value = node.input(0)
-    array = value.index if isinstance(value, Tensor) else node.constant(0)
-    if sizes is None:
-        chunk = -(-array.shape[axis] // parts)
-        sizes = [min(chunk, array.shape[axis] - k * chunk) for k in range(parts)]
-    if sum(sizes) != array.shape[axis] or len(sizes) != parts or min(sizes) < 0:
-        raise InvalidNetworkError(f"splits an axis of {array.shape[axis]} into {sizes}")
-    pieces = np.split(array, np.cumsum(sizes)[:-1], axis=axis)
-    if isinstance(value, Tensor):
-        return [node.lowering.rearrange(value, piece) for piece in pieces]
-    return list(pieces)
-
-
 @operation("Pad")
 def _pad(node: Node) -> Value:
+    """Zeros where nothing is, then what it is filled with."""
     pads = node.integers(1, "pads")
     if pads is None:
         raise InvalidNetworkError("pads are missing")
-    mode = node.attribute("mode", b"constant")
-    fill = float(node.constant(2)) if node.input(2) is not None else node.attribute("value", 0.0)
-    if mode != b"constant" or fill != 0 or min(pads, default=0) < 0:
-        raise CannotLower("only zero padding is known")
     x = node.tensor()
-    axes = node.integers(3, "axes") or list(range(len(x.shape)))
-    width = [(0, 0)] * len(x.shape)
+    rank = len(x.shape)
+    axes = [a % rank for a in node.integers(3, "axes") or range(rank)]
+    if len(pads) != 2 * len(axes):
+        raise InvalidNetworkError(f"{len(pads)} pads for {len(axes)} axes")
+    width = [(0, 0)] * rank
     for k, axis in enumerate(axes):
         width[axis] = (pads[k], pads[k + len(axes)])
-    check_count([n + before + after for n, (before, after) in zip(x.shape, width, strict=True)])
-    return node.lowering.rearrange(x, np.pad(x.index, width, constant_values=-1))
+    check_count([n + max(a, 0) + max(b, 0) for n, (a, b) in zip(x.shape, width, strict=True)])
+    mode = node.attribute("mode", b"constant").decode()
+
+    def run(places: Array) -> Array:
+        cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in
+                    zip(x.shape, width, strict=True))  # fmt: skip
+        return np.pad(places[cut], [(max(a, 0), max(b, 0)) for a, b in width], mode)  # type: ignore[call-overload]
+
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise InvalidNetworkError(f"the mode {mode!r} is not known")
+    padded = meaning.moved(node.lowering, [x], run)
+    fill = node.attribute("value", 0.0) if node.input(2) is None else node.constant(2).item()
+    if mode != "constant" or fill == 0:
+        return padded
+    return node.lowering.shift(padded, np.where(run(np.ones(x.shape)) == 0, float(fill), 0.0))
 
 
 @operation("Concat")
@@ -113,15 +145,10 @@ def _concat(node: Node) -> Value:
     if all(isinstance(value, np.ndarray) for value in node.inputs):
         return np.concatenate(node.inputs, axis=axis)
     tensors = [
-        value if isinstance(value, Tensor) else _constant_tensor(node.lowering, value)
+        value if isinstance(value, Tensor) else meaning.constant_tensor(value)
         for value in node.inputs
     ]
     return node.lowering.concatenate(tensors, axis)
-
-
-def _constant_tensor(lowering: Lowering, value: Array) -> Tensor:
-    nothing = lowering.rearrange(lowering.input, np.full(value.shape, -1))
-    return lowering.shift(nothing, value)
 
 
 @operation("Constant")

@@ -15,12 +15,12 @@ from relunorm.errors import (
     InvalidNetworkError,
     ModelFileError,
     RelunormError,
-    UnsupportedOperationError,
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.onnx import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.onnx.file import parse, tensor_array, without_weights
 from relunorm.io.onnx.head import (
@@ -50,8 +50,6 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
 
 #: No operation has so many inputs unless it takes any number of them.
 MANY_INPUTS = 1000
-
-SUPPORTED = f"{', '.join(sorted(OPERATIONS))}; at the end {', '.join(OPENERS)}"
 
 _DOMAINS = ("", "ai.onnx")
 
@@ -112,8 +110,10 @@ def _convert(
 
 def _precision(graph: onnx.GraphProto, values: dict[str, Any]) -> str:
     """Of the file's tensors; weights that are attributes of a node are float32 in every file."""
-    arrays = [a for a in values.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
-    held = {array.dtype.name for array in arrays if array.size > 1}
+    arrays = [array for array in values.values() if isinstance(array, np.ndarray)]
+    held = {
+        array.dtype.name for array in arrays if array.size > 1
+    }  # bfloat16 has no kind of its own
     learned = (node for node in graph.node if node.op_type in MACHINE_LEARNING and node.domain)
     if any(a.type == onnx.AttributeProto.FLOATS for node in learned for a in node.attribute):
         held.add("float32")
@@ -169,7 +169,7 @@ def _walk(
     if unsupported:
         order = [label for label in map(_label, model.graph.node) if label in unsupported]
         found = [(label, unsupported[label]) for label in dict.fromkeys(order)]
-        raise UnsupportedOperationError(origin, found, SUPPORTED)
+        raise refused(origin, found)
 
 
 def _label(proto: onnx.NodeProto) -> str:

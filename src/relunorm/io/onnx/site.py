@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,22 @@ def reference(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
     return [np.asarray(each) for each in found]
 
 
+def resized(node: Node, rows: Array, scale: float | None, size: int) -> Array:
+    """The rows of a table finer or coarser, as a Resize or Upsample node makes them: by a scale, or
+    to a size."""
+    kept = ("mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a")
+    kept += ("exclude_outside", "antialias")
+    proto = onnx.helper.make_node("Resize", ["x", "", "scales", "sizes"], ["y"])
+    proto.attribute.extend(a for a in node.proto.attribute if a.name in kept)
+    if node.kind == "Upsample" or node.opset < 11:  # these had one way to place the entries
+        old = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        proto.attribute.extend(onnx.helper.make_attribute(*each) for each in old.items())
+    single = replace(node, proto=proto, opset=max(node.opset, 19))
+    if scale is None:
+        return reference(single, [rows, None, None, np.array([len(rows), size])])[0]
+    return reference(single, [rows, None, np.array([1.0, scale], dtype=np.float32)])[0]
+
+
 def pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
     """All inputs joined two by two; what depends on the network's input goes first."""
     first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
@@ -136,3 +152,4 @@ def check_count(shape: Sequence[int]) -> None:
 
 #: Operations of the ai.onnx.ml domain, which converters of scikit-learn models use.
 MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor", "LinearRegressor", "LinearClassifier")
+MACHINE_LEARNING += ("Imputer", "FeatureVectorizer")

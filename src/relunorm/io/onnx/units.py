@@ -26,10 +26,22 @@ def _prelu(node: Node) -> Value:
 
 @operation("HardSigmoid", entrywise=True)
 def _hard_sigmoid(node: Node) -> Value:
-    if node.attribute("beta", 0.5) != 0.5:
-        raise CannotLower("with another value than 1/2 at 0")
-    slope = float(node.attribute("alpha", 0.2))
-    return meaning.hard_sigmoid(node.lowering, node.tensor(), node.label, slope)
+    slope, middle = float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5))
+    return meaning.hard_sigmoid(node.lowering, node.tensor(), node.label, slope, middle)
+
+
+@operation("ThresholdedRelu", entrywise=True)
+def _thresholded(node: Node) -> Value:
+    level = float(node.attribute("alpha", 1.0))
+    return meaning.threshold(node.lowering, node.tensor(), level, 0.0, node.label)
+
+
+@operation("Shrink", entrywise=True)
+def _shrink(node: Node) -> Value:
+    width, shift = float(node.attribute("lambd", 0.5)), float(node.attribute("bias", 0.0))
+    if width < 0:
+        raise CannotLower("with a negative width")
+    return meaning.shrink(node.lowering, node.tensor(), width, shift, node.label)
 
 
 @operation("Clip", entrywise=True)

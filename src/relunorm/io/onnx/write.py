@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from relunorm.atomic import write_bytes
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.recover import Convolution, recover_convolution
+from relunorm.io.graph.transposed import outputs_first
 from relunorm.io.onnx.head import COLUMNS, write_head
 from relunorm.io.onnx.site import STAGE
 from relunorm.matrix import Matrix
@@ -336,13 +338,27 @@ def _step(
     emit: Emit,
     store: Store,
 ) -> str:
-    if step.kind in ("conv", "linear") and step.weight is not None:
-        inputs = [*inputs, store(f"{name}_weight", step.weight)]
+    if step.kind in ("conv", "conv_transpose", "linear") and step.weight is not None:
+        weight = step.weight
+        if step.kind == "conv_transpose":
+            weight = outputs_first(weight, step.groups)
+        inputs = [*inputs, store(f"{name}_weight", weight)]
         if step.bias is not None and step.bias.any():
             inputs.append(store(f"{name}_bias", step.bias))
         if step.kind == "linear":
             return emit("Gemm", inputs, name, transB=1)
-        return emit("Conv", inputs, name, group=step.groups, **_windows(step.geometry))
+        if step.kind == "conv" or step.geometry is None:
+            return emit("Conv", inputs, name, group=step.groups, **_windows(step.geometry))
+        pads = step.geometry.pads
+        added = [max(-after, 0) for _, after in pads]
+        cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
+        found = {"group": step.groups, **_windows(cut)}
+        return emit("ConvTranspose", inputs, name, output_padding=added, **found)
+    if step.kind == "upsample" and step.geometry is not None:
+        scales = np.array([1, 1, *step.geometry.kernel], dtype=np.float32)
+        inputs = [*inputs, "", store(f"{name}_scales", scales)]
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return emit("Resize", inputs, name, mode="nearest", **how)
     if step.kind == "max_pool" and step.geometry is not None:
         return emit(
             "MaxPool", inputs, name, ceil_mode=int(step.geometry.ceil), **_windows(step.geometry)

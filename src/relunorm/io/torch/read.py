@@ -18,7 +18,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
-from relunorm.errors import UnsupportedFormatError
+from relunorm.errors import SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.aten.site import ENTRYWISE
@@ -207,10 +207,6 @@ def _quiet() -> Iterator[None]:
             logger.disabled = False
 
 
-class _SeveralTensors(UnsupportedFormatError):
-    """A module that does not take one tensor and give one."""
-
-
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
     _check_statistics(module, origin)
@@ -218,7 +214,7 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
     for size in dict.fromkeys(_sizes(module)):
         try:
             program = _program(_export(module, (size,), origin), origin)
-        except _SeveralTensors:
+        except SeveralTensorsError:
             raise  # whatever the shape
         except UnsupportedFormatError as error:
             failure = failure or error
@@ -289,9 +285,9 @@ def _program(exported: ExportedProgram, origin: str) -> Program:
     inputs = [str(name) for name in signature.user_inputs if name not in constants]
     outputs = [str(name) for name in signature.user_outputs]
     if len(inputs) != 1 or len(outputs) != 1:
-        raise _SeveralTensors(
+        raise SeveralTensorsError(
             f"{origin}: {len(inputs)} inputs and {len(outputs)} outputs, expected one tensor in "
-            "and one out; wrap it in a module that has them"
+            "and one out; wrap it in a module whose forward takes one and returns one of them"
         )
     nodes = {node.name: node for node in exported.graph.nodes}
     shapes = {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relunorm.io.graph.transposed import outputs_first
 from relunorm.network.structure import Geometry, Step, Structure
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 _MAX = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 _AVERAGE = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}
 
@@ -98,6 +101,10 @@ def _module(step: Step, dtype: torch.dtype) -> list[nn.Module]:
     """The modules of a step that reads one other; nothing for a sum."""
     if step.kind == "conv" and step.weight is not None and step.geometry is not None:
         return _convolution(step, step.geometry, step.weight, dtype)
+    if step.kind == "conv_transpose" and step.weight is not None and step.geometry is not None:
+        return _transposed(step, step.geometry, step.weight, dtype)
+    if step.kind == "upsample" and step.geometry is not None:
+        return [nn.Upsample(scale_factor=tuple(map(float, step.geometry.kernel)))]
     if step.kind == "linear" and step.weight is not None:
         out, inner = step.weight.shape
         # On the meta device, because the usual initialisation would draw from the random state.
@@ -135,6 +142,30 @@ def _convolution(
     ).to_empty(device="cpu")
     filled = _filled(conv, step)
     return [filled] if even else [Pad(geometry.pads), filled]
+
+
+def _transposed(step: Step, geometry: Geometry, weight: Any, dtype: torch.dtype) -> list[nn.Module]:
+    """Cut off evenly, with outputs added at the end; what is left is cut off behind it."""
+    cut = [min(before, after + s - 1) for s, (before, after) in
+           zip(geometry.stride, geometry.pads, strict=True)]  # fmt: skip
+    cut = [max(n, 0) for n in cut]
+    added = [max(n - after, 0) for n, (_, after) in zip(cut, geometry.pads, strict=True)]
+    conv = _TRANSPOSED[len(geometry.kernel)](
+        weight.shape[1] * step.groups,
+        weight.shape[0],
+        geometry.kernel,
+        stride=geometry.stride,
+        padding=tuple(cut),
+        output_padding=tuple(added),
+        dilation=geometry.dilation,
+        groups=step.groups,
+        dtype=dtype,
+        device="meta",
+    ).to_empty(device="cpu")
+    filled = _filled(conv, replace(step, weight=outputs_first(weight, step.groups)))
+    left = tuple((n - before, n - more - after) for n, more, (before, after) in
+                 zip(cut, added, geometry.pads, strict=True))  # fmt: skip
+    return [filled, Pad(left)] if any(map(any, left)) else [filled]
 
 
 def _pooling(step: Step, geometry: Geometry) -> nn.Module:

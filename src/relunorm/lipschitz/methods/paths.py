@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.arithmetic.path_sums import path_sums
+from relunorm.arithmetic.rounding import path_sums
 from relunorm.lipschitz.norms import operator_norm, round_up
 from relunorm.network import Network
 
@@ -15,7 +15,7 @@ METHOD = "absolute paths"
 def path_matrix(network: Network) -> NDArray[np.float64]:
     """P with |J(x)| <= P entry by entry: sums over paths of products of |weight| and |slope|.
 
-    For a perceptron P = |W_L| |W_{L-1}| ... |W_1|; see `relunorm.arithmetic.path_sums`.
+    For a perceptron P = |W_L| |W_{L-1}| ... |W_1|; see `relunorm.arithmetic.rounding`.
     """
     return path_sums(network)[0]
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import compiling
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
@@ -112,6 +113,7 @@ class SlopeProof(Document):
         """Compute every bound again, from the network and the tapes alone."""
         if network.digest != self.digest:
             return Replayed(False, np.inf, 0, "the proof is about another network")
+        compiling("the replay of slopes")
         top, nodes = -np.inf, 0
         for claim in self.claims:
             try:

@@ -13,21 +13,11 @@ from relunorm.papers.exhibit import Make
 
 WORLD = BatchNorm
 EXHIBITS: dict[str, Make] = {
-    "figure2": figure2,
-    "figure3": figure3,
-    "figure5": figure5,
-    "figure6": figure6,
-    "attractor_angle": attractor_angle,
-    "onset_width": onset_width,
-    "parts": parts,
-    "theorem3": theorem3,
-    "rank": rank,
-    "tree": tree,
-    "theorem11": theorem11,
-    "appendix_e": appendix_e,
-    "theorem13": theorem13,
-    "invariance": invariance,
-    "initialization": initialization,
-}
+    make.__name__: make
+    for make in (
+        figure2, figure3, figure5, figure6, attractor_angle, onset_width, parts, theorem3, rank,
+        tree, theorem11, appendix_e, theorem13, invariance, initialization,
+    )
+}  # fmt: skip
 
 __all__ = ["EXHIBITS", "WORLD", "BatchNorm"]

@@ -13,9 +13,8 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check
+from relunorm.papers.claim import Check, share_above
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
-from relunorm.papers.statistics import share_above
 
 claim = claims_of("batchnorm")
 

@@ -13,9 +13,8 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import Check, Claim, more_often
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
-from relunorm.papers.statistics import more_often
 
 claim = claims_of("batchnorm")
 

@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 
 from relunorm.batchnorm.gram import gram_step, kernel_gram
 from relunorm.batchnorm.random_nets import propagate
-from relunorm.papers.batchnorm.theory.cells import gamma
 from relunorm.papers.batchnorm.theory.fixed_points import odd_state, symmetric_state
+from relunorm.papers.batchnorm.theory.full_rank import (
+    rank_bounds,
+    rank_condition,
+    sample_neuron_counts,
+)
 from relunorm.papers.batchnorm.theory.invariants import invariant_gram, theorem14
-from relunorm.papers.batchnorm.theory.rank import rank_bounds, rank_condition, sample_neuron_counts
-from relunorm.papers.batchnorm.theory.tree import (
+from relunorm.papers.batchnorm.theory.tree_model import (
     Tree,
     negative_transformation,
     positive_transformation,
 )
+from relunorm.papers.batchnorm.theory.weight_cells import gamma
 from relunorm.papers.batchnorm.training import represent, train_deep, train_shallow
 from relunorm.papers.world import World
 

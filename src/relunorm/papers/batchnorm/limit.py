@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
+from relunorm.papers.claim import ROUNDING, Check, share_above
 from relunorm.papers.exhibit import Exhibit, costs
-from relunorm.papers.statistics import share_above
 
 claim = claims_of("batchnorm")
 

@@ -12,9 +12,8 @@ from scipy.optimize import minimize_scalar
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Claim
+from relunorm.papers.claim import LEVEL, Claim, share_above
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
-from relunorm.papers.statistics import LEVEL, share_above
 
 claim = claims_of("batchnorm")
 

@@ -164,7 +164,7 @@ def represent(x: Array) -> Array:
     import torch
     from torch import nn
 
-    from relunorm.nn.datapoint import datapoint_init_
+    from relunorm.nn.initialization import datapoint_init_
 
     layer = nn.Linear(x.shape[1], len(x))
     datapoint_init_(layer, x)
@@ -230,7 +230,7 @@ def train_shallow(
     import torch
     from torch import nn
 
-    from relunorm.nn.datapoint import datapoint_init_
+    from relunorm.nn.initialization import datapoint_init_
 
     x, y = labelled(data, count + 1000, seed)
     x, y, x_test, y_test = x[:count], y[:count], x[count:], y[count:]

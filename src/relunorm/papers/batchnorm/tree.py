@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.batchnorm.theory.tree import cluster_count
+from relunorm.papers.batchnorm.theory.tree_model import cluster_count
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING, Check
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims

@@ -10,10 +10,10 @@ import numpy as np
 
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import Check
+from relunorm.papers.dying.basin_maps import SURFACE, WINDOWS, sides_dead, starts
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.maps import SURFACE, WINDOWS, sides_dead, starts
+from relunorm.papers.dying.one_unit import left_at
 from relunorm.papers.dying.theory.trajectories import vector_field
-from relunorm.papers.dying.unit import left_at
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
 claim = claims_of("dying")

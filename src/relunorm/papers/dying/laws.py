@@ -18,8 +18,7 @@ from relunorm.papers.dying.theory.oscillation import momentum
 from relunorm.papers.dying.theory.rescale import rescale_targets, single_factor
 from relunorm.papers.dying.theory.trajectories import trajectory
 from relunorm.papers.dying.theory.unit_loss import gradient, loss
-from relunorm.papers.random_networks import he_network
-from relunorm.papers.world import World
+from relunorm.papers.world import World, he_network
 
 Array = NDArray[np.float64]
 Table = dict[str, tuple[Array, Array]]
@@ -69,7 +68,7 @@ def relu_gradient(z: Any) -> Any:
 
 def train(plan: Any, tables: Table) -> list[dict[str, Any]]:
     """Figure 1's networks: one dict per run with data, gamma, delta, optimizer, seed, mse, dead."""
-    from relunorm.dying.sweep import Sweep, SweepResult
+    from relunorm.dying.scale_sweep import Sweep, SweepResult
 
     found = Sweep(plan, tables).run()
     return [dict(zip(SweepResult.COLUMNS, row, strict=True)) for row in found.rows]
@@ -77,7 +76,7 @@ def train(plan: Any, tables: Table) -> list[dict[str, Any]]:
 
 def train_deep(plan: Any, x: Array, y: Array) -> dict[Any, Any]:
     """Figure 6's networks: setting -> shares born dead, dead after a third, dead, per seed."""
-    from relunorm.papers.dying.deep import train_deep
+    from relunorm.papers.dying.deep_training import train_deep
 
     return train_deep(plan, x, y)
 

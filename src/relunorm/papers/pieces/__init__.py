@@ -6,7 +6,7 @@ from relunorm.papers.pieces.examples import examples, figures12
 from relunorm.papers.pieces.gradients import gradients
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.papers.pieces.maps import atoms, theorem6_table
-from relunorm.papers.pieces.partition import partition
+from relunorm.papers.pieces.proposition3 import partition
 
 WORLD = Pieces
 EXHIBITS: dict[str, Make] = {

@@ -2,9 +2,9 @@
 
 from relunorm.papers.exhibit import Make, judged
 from relunorm.papers.reduced.claims import JUDGES
+from relunorm.papers.reduced.constrained_runs import FIGURES, Experiment, franke
 from relunorm.papers.reduced.density import density
 from relunorm.papers.reduced.depth import depth, derived
-from relunorm.papers.reduced.figures import FIGURES, Experiment, franke
 from relunorm.papers.reduced.laws import Reduced
 from relunorm.papers.reduced.theorems import identities, thresholds, unit_rows
 

@@ -12,8 +12,8 @@ from relunorm.network import Activation, Affine, Network
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.random_networks import he_network
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+from relunorm.papers.world import he_network
 
 claim = claims_of("reduced")
 
@@ -151,8 +151,7 @@ def _beyond(world: Reduced) -> float:
     or never switches."""
     d = 6
     net = Network.from_weights(
-        [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]],
-        [np.full(d, 0.9), [-2.1], [0.0]],
+        [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]], [np.full(d, 0.9), [-2.1], [0.0]]
     )
     ball = Ball(np.zeros(d), 1.0)
     ends = np.vstack([ball.sample(500, 0), np.ones((1, d)) / math.sqrt(d)])

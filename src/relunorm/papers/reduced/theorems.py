@@ -14,9 +14,9 @@ from relunorm.network import Network
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING, Claim
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+from relunorm.papers.world import shallow_network
 
 claim = claims_of("reduced")
 

@@ -12,6 +12,7 @@ from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.partition import Regions
+from relunorm.regions.search.engines import clipped
 
 Array = NDArray[np.float64]
 
@@ -198,7 +199,7 @@ def decision_cells(found: Regions) -> DecisionCells:
 
 def _noise(found: Regions) -> float:
     """How far rounding can have moved the difference of two scores on the domain."""
-    from relunorm.arithmetic.path_sums import roundings
+    from relunorm.arithmetic.rounding import roundings
 
     if found.domain is None:
         return 0.0
@@ -223,19 +224,7 @@ def _best_part(polygon: Array, A: Array, c: Array, k: int, some: list[int], nois
     for other in some:
         if other == k or len(polygon) < 3:
             continue
-        value = polygon @ (A[k] - A[other]) + c[k] - c[other]
-        value[np.abs(value) <= noise] = 0.0
-        if (value >= 0).all():
-            continue
-        kept = []
-        for i in range(len(polygon)):
-            j = (i + 1) % len(polygon)
-            if value[i] >= 0:
-                kept.append(polygon[i])
-            if (value[i] > 0) != (value[j] > 0) and value[i] != 0 and value[j] != 0:
-                share = value[i] / (value[i] - value[j])
-                kept.append(polygon[i] + share * (polygon[j] - polygon[i]))
-        polygon = np.array(kept).reshape(-1, 2)
+        polygon = clipped(polygon, polygon @ (A[k] - A[other]) + c[k] - c[other], noise)
     return polygon
 
 

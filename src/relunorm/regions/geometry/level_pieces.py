@@ -62,7 +62,7 @@ def level_pieces(found: Regions, level: float, output: int) -> tuple[list[Array]
 
 
 def _forms(found: Regions, level: float, output: int) -> _Forms:
-    from relunorm.arithmetic.path_sums import rounding
+    from relunorm.arithmetic.rounding import rounding
 
     A, c = found.affine()
     gradient, constant = A[:, output], c[:, output] - level

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.clock import compiling
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def facets(found: Regions, start: int = 0, stop: int | None = None) -> Facets:
     """All facets made by units of the regions ``start`` to ``stop``."""
     from relunorm.regions.kernels.facets import all_facets
 
+    compiling("the facets of regions")
     geometry, window = found.geometry, found.geometry.window
     points = found.points[start:stop]
     inside = np.array([geometry.to_window(x) for x in points]).reshape(len(points), -1)

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import compiling
 from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.regions.geometry import sparse_walls
 from relunorm.regions.search.window import Window
 
 Array = NDArray[np.float64]
@@ -149,6 +151,7 @@ class Geometry:
         """All half-spaces of a cell; rows of the domain are numbered after all units."""
         from relunorm.regions.kernels.facets import cell_rows
 
+        compiling("the walls of a region")
         rows, rhs, units = cell_rows(self.net, self.state, bits.astype(np.int8))
         more, bounds, _ = self.domain_rows
         names = np.concatenate([units, int(self.net.shape[2]) + np.arange(len(bounds))])
@@ -250,7 +253,7 @@ class Geometry:
         rows, rhs, _ = self.rows(bits)
         w = self.window
         if w.homogeneous:
-            return self._ball_in_space(rows, rhs)
+            return sparse_walls.largest_ball(*self.to_inputs(rows, rhs))
         free = w.embedding.any(axis=1)
         half = w.embedding[free].max(axis=1)
         unit = half.max()
@@ -258,22 +261,11 @@ class Geometry:
         radius, t = largest_ball(rows, rhs, reach, *self.limits, workspace(w.dimension + 1))
         return float(radius * unit), self.window.points(t[None])[0]
 
-    def _ball_in_space(self, rows: Array, rhs: Array) -> tuple[float, Array]:
-        from scipy.optimize import linprog
-
-        A, b = self.to_inputs(rows, rhs)
-        d = A.shape[1]
-        cost = np.append(np.zeros(d), -1.0)
-        bounds = [(None, None)] * d + [(0, None)]
-        found = linprog(cost, A_ub=np.column_stack([A, lengths(A)]), b_ub=b, bounds=bounds)
-        if found.status == 3:
-            return np.inf, np.full(d, np.nan)
-        return float(found.x[-1]), np.asarray(found.x[:-1])
-
     def corners(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """The vertices of a cell, in inputs."""
         from relunorm.regions.kernels.corners import box_corners, clip_all
 
+        compiling("the corners of a region")
         w = self.window
         if w.homogeneous:
             return self._corners_in_space(bits, point)

@@ -19,12 +19,7 @@ Array = NDArray[np.float64]
 
 
 def facet_rows(
-    A: Array,
-    b: Array,
-    inside: Array,
-    units: int,
-    clock: Clock,
-    tell: Teller,
+    A: Array, b: Array, inside: Array, units: int, clock: Clock, tell: Teller
 ) -> tuple[NDArray[np.bool_], Array, bool]:
     """Which rows of {A x <= b} (unit length) are facets, a point on each, and whether all is known.
 

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.network import Network
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.engines import parts
 from relunorm.regions.search.window import open_window
-from relunorm.regions.search.work import Batch, run
-from relunorm.sweep.ambient import ambient_jobs
-from relunorm.sweep.backends import placed
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, run
+from relunorm.sweep.ambient import Placement, ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
 #: Parts of a search, whatever the backend and its workers: the same parts, the same bits.
@@ -99,17 +97,14 @@ def search_far(
     domain: Domain | None,
     method: str,
     budget: Budget,
-    backend: str | None,
-    scheduler: str | None,
-    workers: int | None,
+    place: Placement,
 ) -> list[Batch]:
     """Every batch, in the order of one search.
 
     Args:
         network: without linear stages.
-        backend, scheduler, workers: see `relunorm.sweep.backends.placed`.
     """
-    with placed(backend, scheduler, workers):
+    with place.entered():
         window = open_window(network, domain)
         with budget.clock.watch() as stop:
             jobs = len(parts(method, network, window, DIVISION, stop))

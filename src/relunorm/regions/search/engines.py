@@ -11,9 +11,8 @@ from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
-from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.window import Window, open_window
-from relunorm.regions.search.work import Batch, Part, Work, divided, run
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Work, divided, run
 
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
@@ -175,14 +174,27 @@ def _outline(window: Window) -> NDArray[np.float64]:
     """The corners of a two-dimensional window, in order."""
     corners = _SQUARE
     for row, bound in zip(window.rows, window.rhs, strict=True):
-        value = corners @ row - bound
-        kept = []
-        for i in range(len(corners)):
-            j = (i + 1) % len(corners)
-            if value[i] <= 1e-13:
-                kept.append(corners[i])
-            if min(value[i], value[j]) < -1e-13 and max(value[i], value[j]) > 1e-13:
-                share = value[i] / (value[i] - value[j])
-                kept.append(corners[i] + share * (corners[j] - corners[i]))
-        corners = np.array(kept)
+        corners = clipped(corners, bound - corners @ row, 1e-13)
     return corners
+
+
+def clipped(
+    polygon: NDArray[np.float64], value: NDArray[np.float64], noise: float
+) -> NDArray[np.float64]:
+    """The part of a convex polygon where an affine function is not negative.
+
+    Args:
+        value: the function at the corners. noise: how far from 0 counts as 0.
+    """
+    value = np.where(np.abs(value) <= noise, 0.0, value)
+    if (value >= 0).all():
+        return polygon
+    kept = []
+    for i in range(len(polygon)):
+        j = (i + 1) % len(polygon)
+        if value[i] >= 0:
+            kept.append(polygon[i])
+        if (value[i] > 0) != (value[j] > 0) and value[i] != 0 and value[j] != 0:
+            share = value[i] / (value[i] - value[j])
+            kept.append(polygon[i] + share * (polygon[j] - polygon[i]))
+    return np.array(kept).reshape(-1, 2)

@@ -203,16 +203,7 @@ def _whole_space(network: Network) -> Window:
     lo, hi = np.append(-np.ones(d), 0.0), np.ones(d + 1)
     start = np.append(np.zeros(d), 0.5)
     none = np.zeros((0, d + 1)), np.zeros(0)
-    return Window(
-        scale * np.eye(d),
-        np.zeros(d),
-        lo,
-        hi,
-        *none,
-        None,
-        start,
-        homogeneous=True,
-    )
+    return Window(scale * np.eye(d), np.zeros(d), lo, hi, *none, None, start, homogeneous=True)
 
 
 def _homogeneous(network: Network, embedding: Array) -> Network:

@@ -90,11 +90,7 @@ class Statistics:
 
 
 def statistics(
-    found: Regions,
-    *,
-    degree: bool = True,
-    measure: int = 2000,
-    random_state: RandomState = None,
+    found: Regions, *, degree: bool = True, measure: int = 2000, random_state: RandomState = None
 ) -> Statistics:
     """Sizes, degrees, counts per layer and the bounds by widths, for a list of regions.
 

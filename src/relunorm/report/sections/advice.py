@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
+from relunorm.display.words import counted
 from relunorm.report.case import Case
 from relunorm.report.registry import NEEDS_TIME, NO_TIME
 
@@ -93,7 +94,14 @@ def _given(case: Case, spell: _Spelling) -> list[dict[str, Any]]:
         text = f"Give {missing} to see how well the network does, row by row."
         command = f"relunorm report {spell.model} {spell.data} --target COLUMN"
         items.append(_item(text, "rn.report(model, X, y)", "data", command))
-    if case.domain_from == "default":
+    if case.is_point:
+        text = (
+            "The domain is a single input, the box around one row. Give more rows, or say where "
+            "the inputs lie, for what holds over a domain."
+        )
+        call, command = "rn.report(model, domain=rn.Box(lo, hi))", f"relunorm report {spell.model}"
+        items.append(_item(text, call, "domain", f"{command} {spell.table} --domain box:LO,HI"))
+    elif case.domain_from == "default":
         text = (
             "No domain was given, so proofs on this page speak of the box from -1 to 1. Say where "
             "the inputs really lie; proofs hold there and nowhere else."
@@ -135,7 +143,8 @@ def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     if after["parameters"] >= before["parameters"]:
         return []
     text = (
-        f"Use the reduced network: {before['units']:,} units become {after['units']:,} and "
+        f"Use the reduced network: {counted(before['units'], 'unit')} become"
+        f"{'s' if before['units'] == 1 else ''} {after['units']:,} and "
         f"{before['parameters']:,} parameters {after['parameters']:,}"
     )
     difference = body["difference"]
@@ -203,7 +212,9 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
     if not brings:
         return []
     longer = max(60, round(8 * limit))
-    text = f"More time than {limit:.3g} s would {_listed(brings)}."
+    cut = any(entry["why"] == INTERRUPTED for entry in sections.values())
+    more = "Without the interruption the report" if cut else f"More time than {limit:.3g} s"
+    text = f"{more} would {_listed(brings)}."
     command = f"relunorm report {spell.model} {spell.table} --time-limit {longer}"
     return [_item(text, f"rn.report(model, X, y, time_limit={longer})", "time", command)]
 

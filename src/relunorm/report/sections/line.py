@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.display.words import counted
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import Line, along
@@ -59,8 +60,8 @@ def _check_size(network: Network, start: Array, end: Array) -> None:
     values = (2 * changed + 2) * max(network.widths)
     if values > MAX_VALUES:
         raise InvalidInputError(
-            f"{changed:,} units change between the ends of the line, and the pieces would hold "
-            f"about {values:,} values at once"
+            f"{counted(changed, 'unit')} change between the ends of the line, and the pieces "
+            f"would hold about {values:,} values at once"
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.clock import Clock
+from relunorm.display.words import counted
 from relunorm.errors import RelunormError
 from relunorm.forms.normalize import Normalized, normalize
 from relunorm.forms.removal.reduced import summarize
@@ -55,7 +56,7 @@ def _missing(found: Normalized) -> str:
     if found.stopped:
         return "the time was up before everything was proved"
     undecided = len(found.undecided)
-    return f"{undecided} units stayed undecided in the time given" if undecided else ""
+    return f"{counted(undecided, 'unit')} stayed undecided in the time given" if undecided else ""
 
 
 def _sizes(network: Network) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import Clock
+from relunorm.display.words import counted
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.questions.certify import certify
@@ -97,8 +98,12 @@ def _missing(rows: list[RowRobustness]) -> str:
     if unsafe and unsafe == sum(row.correct for row in rows):
         return "no row could be certified in the time given"
     if unsafe:
-        return f"{unsafe} of {len(rows)} rows could not be certified in the time given"
-    return f"{unended} of {len(rows)} rows have no upper end" if unended else ""
+        return f"{unsafe} of {counted(len(rows), 'row')} could not be certified in the time given"
+    return (
+        f"{unended} of {counted(len(rows), 'row')} {'has' if unended == 1 else 'have'} no upper end"
+        if unended
+        else ""
+    )
 
 
 def _nearest(
@@ -144,8 +149,8 @@ def _row(row: RowRobustness, number: int) -> dict[str, Any]:
 def _scales_differ(x: np.ndarray) -> bool:
     """Whether a step that is small for one input is large for another."""
     spread = x.std(axis=0)
-    moving = spread[spread > 0]
-    return bool(len(moving) > 1 and moving.max() > 20 * np.median(moving))
+    moving = np.sort(spread[spread > 0])
+    return bool(len(moving) > 1 and moving[-1] > 20 * moving[(len(moving) - 1) // 2])
 
 
 def _spreads(x: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.display.words import counted
 from relunorm.dying.cones import dead_below, linear_above
 from relunorm.dying.diagnosis.diagnose import LayerDiagnosis, diagnose
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
@@ -39,7 +40,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if domain is None:
         missing = f"nothing is proved on the domain: {case.network.units:,} units are too many here"
     elif found.undecided:
-        missing = f"{found.undecided} units stayed undecided in the time given"
+        missing = f"{counted(found.undecided, 'unit')} stayed undecided in the time given"
     kind: Kind = "exact" if case.all_rows else "estimate"
     each = min(MAX_UNITS, MAX_ALL // len(found.layers))
     return {

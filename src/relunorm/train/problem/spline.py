@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relunorm.train.problem.lm import Model, Point
+from relunorm.train.problem.levenberg_marquardt import Model, Point
 
 
 class SplineProblem:

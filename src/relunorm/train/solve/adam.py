@@ -17,10 +17,9 @@ from torch import Tensor
 
 from relunorm.clock import TIME_LIMIT
 from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, spent_patience, strongest
-from relunorm.train.problem.layered import live_start
-from relunorm.train.problem.shallow import ridge_diagonal, ridge_table
+from relunorm.train.problem.layered import live_start, revived_layers
+from relunorm.train.problem.one_layer import ridge_diagonal, ridge_table
 from relunorm.train.problem.task import Fit, Penalty, Task, assemble, row_losses
-from relunorm.train.problem.thresholds import revived_layers
 from relunorm.train.solve.logistic import stretch_of
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.

@@ -56,12 +56,7 @@ class Pieces:
 
     @classmethod
     def of(
-        cls,
-        x: Floats,
-        y: Floats,
-        weight: Floats,
-        most: int = CELLS,
-        clock: Clock = NO_LIMIT,
+        cls, x: Floats, y: Floats, weight: Floats, most: int = CELLS, clock: Clock = NO_LIMIT
     ) -> Pieces | None:
         """From sorted rows, in at most so many cells, at a cost of O(cells^2).
 
@@ -225,10 +220,7 @@ def _shifted(cost: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _trace(
-    back: list[NDArray[np.intp]],
-    x: NDArray[np.float64],
-    edges: NDArray[np.intp],
-    coarse: bool,
+    back: list[NDArray[np.intp]], x: NDArray[np.float64], edges: NDArray[np.intp], coarse: bool
 ) -> NDArray[np.float64]:
     knots, at = [], len(edges) - 1
     for choice in reversed(back):

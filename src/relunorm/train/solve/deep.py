@@ -12,10 +12,9 @@ from torch import Tensor
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
-from relunorm.train.problem.layered import LayeredProblem, layers, live_start
-from relunorm.train.problem.lm import Point, Solution, minimize
+from relunorm.train.problem.layered import LayeredProblem, layers, live_start, revived_layers
+from relunorm.train.problem.levenberg_marquardt import Point, Solution, minimize
 from relunorm.train.problem.task import Fit, Penalty, Task, assemble
-from relunorm.train.problem.thresholds import revived_layers
 
 #: Starts of one knock-out; iterations of its stages and the members that enter them.
 STARTS = 12

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.errors import InvalidInputError
-from relunorm.train.problem.lm import Solution, minimize
+from relunorm.train.problem.levenberg_marquardt import Solution, minimize
 from relunorm.train.problem.spline import SplineProblem, refit
 from relunorm.train.problem.task import Fit, Task, assemble
 from relunorm.train.solve.bound import CELLS, Pieces, SplineBound, spline_bound

@@ -17,10 +17,10 @@ from torch import Tensor
 from relunorm.clock import INTERRUPTED, NO_LIMIT, TIME_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
-from relunorm.train.problem.lm import minimize
-from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.layered import live_thresholds
+from relunorm.train.problem.levenberg_marquardt import minimize
+from relunorm.train.problem.one_layer import Bounds, ShallowProblem
 from relunorm.train.problem.task import Fit, Penalty, Task, assemble
-from relunorm.train.problem.thresholds import live_thresholds
 
 #: Candidates sampled per greedy run, rows they are scored on, exchanges tried per round.
 CANDIDATES, SCORED_ROWS, EXCHANGES = 300, 4000, 4

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph import operations
+from relunorm.io.graph.einsum import einsum, matmul
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.torch.aten.site import Site, as_array, constant, operation, reshaped, value_of
 
@@ -65,6 +67,77 @@ def _mean(
     return operations.mean(site.lowering, self, site.reduced(self, dim, dtype), keepdim)
 
 
+@operation("linalg_vector_norm")
+def _norm(
+    site: Site,
+    self: Tensor,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Tensor:
+    axes = site.reduced(self, dim, dtype)
+    if ord == 1:
+        return operations.sizes(site.lowering, self, axes, keepdim, site.name)
+    if ord != math.inf:
+        raise CannotLower(f"the norm of order {ord} is not piecewise linear; 1 and inf are")
+    size = operations.absolute(site.lowering, self, site.name)
+    return operations.largest(site.lowering, size, axes, keepdim, site.name)
+
+
+@operation("norm.ScalarOpt_dim", "norm.Scalar")
+def _norm_of(
+    site: Site, self: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False
+) -> Tensor:
+    return _norm(site, self, 2 if p is None else p, dim, keepdim)
+
+
+@operation("cumsum")
+def _cumsum(site: Site, self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    site.reduced(self, dim, dtype)
+    return operations.along(site.lowering, self, dim, lambda rows: rows.cumsum(axis=1))
+
+
+@operation("diff")
+def _diff(
+    site: Site, self: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+) -> Tensor:
+    if prepend is not None or append is not None:
+        raise CannotLower("with values put before or behind")
+    site.reduced(self, dim, None)
+    return operations.along(site.lowering, self, dim, lambda rows: np.diff(rows, n, axis=1))
+
+
+@operation("tensordot")
+def _tensordot(
+    site: Site, self: Any, other: Any, dims_self: Sequence[int], dims_other: Sequence[int]
+) -> Tensor:
+    a, b = value_of(self), value_of(other)
+    first = list(string.ascii_lowercase[: len(a.shape)])
+    second = list(string.ascii_uppercase[: len(b.shape)])
+    for i, j in zip(dims_self, dims_other, strict=True):
+        second[j] = first[i]
+    result = [c for c in first if c not in second] + [c for c in second if c not in first]
+    return einsum(site.lowering, f"{''.join(first)},{''.join(second)}->{''.join(result)}", [a, b])
+
+
+@operation("lerp", entrywise=True)
+def _lerp(site: Site, self: Any, end: Any, weight: Any) -> Tensor:
+    """self + weight (end - self)."""
+    low, first, share = site.lowering, value_of(self), constant(weight, "weight")
+    parts = [value_of(end), operations.negative(low, first)]
+    way = _add(site, *parts) if any(isinstance(v, Tensor) for v in parts) else sum(parts)
+    return _add(site, first, _mul(site, way, share) if isinstance(way, Tensor) else way * share)
+
+
+@operation("addcmul", entrywise=True)
+def _addcmul(site: Site, self: Any, tensor1: Any, tensor2: Any, value: float = 1) -> Tensor:
+    first, second = value_of(tensor1), value_of(tensor2)
+    if not isinstance(first, Tensor) and not isinstance(second, Tensor):
+        return _add(site, self, first * second, alpha=value)
+    return _add(site, _mul(site, _mul(site, first, second), value), self)
+
+
 @operation("index_add")
 def _index_add(
     site: Site, self: Any, dim: int, index: Any, source: Tensor, alpha: float = 1
@@ -102,26 +175,19 @@ def _matmul(
     tensor: Any = None,
 ) -> Tensor:
     other = next(v for v in (other, mat2, vec, tensor) if v is not None)
-    if isinstance(self, Tensor) and isinstance(other, Tensor):
-        raise CannotLower("both factors depend on the input")
-    if isinstance(self, Tensor):
-        matrix = _one_matrix(as_array(other), len(self.shape))
-        return _linear(site, self, matrix.T)
-    matrix = _one_matrix(as_array(self), len(other.shape))
-    product = site.lowering.left_multiply(np.atleast_2d(matrix), other)
-    if matrix.ndim == 2:
-        return product
-    if len(other.shape) == 1:
-        return reshaped(site, product, ())
-    return reshaped(site, product, (*product.shape[:-2], product.shape[-1]))
+    return matmul(site.lowering, value_of(self), value_of(other))
 
 
-def _one_matrix(matrix: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
-    while 2 < matrix.ndim <= rank and matrix.shape[0] == 1:
-        matrix = matrix[0]
-    if matrix.ndim > 2:
-        raise CannotLower("with a stack of matrices")
-    return matrix
+@operation("einsum")
+def _einsum(site: Site, equation: str, tensors: Sequence[Any], path: None = None) -> Tensor:
+    return einsum(site.lowering, equation, [value_of(tensor) for tensor in tensors])
+
+
+@operation("baddbmm")
+def _baddbmm(
+    site: Site, self: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    return _addmm(site, self, batch1, batch2, beta, alpha)
 
 
 @operation("addmm")
@@ -158,6 +224,26 @@ def _batch_norm(
     gain = None if weight is None else constant(weight, "weight")
     offset = None if bias is None else constant(bias, "bias")
     return operations.normalize(site.lowering, input, 1, statistics, eps, gain, offset)
+
+
+@operation("instance_norm")
+def _instance_norm(
+    site: Site,
+    input: Tensor,
+    weight: Any = None,
+    bias: Any = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    use_input_stats: bool = True,
+    momentum: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: Any = None,
+) -> Tensor:
+    """By running averages it is a batch normalization."""
+    if use_input_stats:
+        raise CannotLower("divides by a deviation computed from its input; one with running "
+                          "averages (track_running_stats=True) is read")  # fmt: skip
+    return _batch_norm(site, input, weight, bias, running_mean, running_var, eps=eps)
 
 
 @operation("_native_batch_norm_legit_no_training")

@@ -9,17 +9,17 @@ import torch
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower
-from relunorm.io.torch.aten.moves import MOVES
+from relunorm.io.torch.aten.moves import JOINS, MOVES
 from relunorm.io.torch.aten.program import is_in_place, leaves, split
 
 #: What may be computed on a file's constants, besides operations tagged pointwise: no operation
 #: here reads or writes anything but its arguments, and none is random.
-_PURE = MOVES.union({
+_PURE = MOVES.union(JOINS, {
     "view", "_unsafe_view", "reshape", "expand", "cat", "stack", "contiguous", "detach", "detach_",
     "alias", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "sum", "mean", "amax", "amin", "mm",
-    "mv", "dot", "vdot", "matmul", "bmm", "addmm", "linear", "diag_embed", "_weight_norm",
+    "mv", "dot", "vdot", "matmul", "bmm", "addmm", "linear", "_weight_norm",
     "_weight_norm_interface", "linalg_vector_norm", "norm", "norm_except_dim", "zeros", "ones",
-    "full", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "tril", "triu",
+    "full", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "einsum",
 })  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from relunorm.io.graph import heads
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Tensor
+from relunorm.io.torch.aten.program import leaves
 from relunorm.io.torch.aten.site import OPERATIONS, Site, as_array
 
 #: Operation -> the step of a head that it is, along an axis or on each entry.
@@ -29,7 +30,7 @@ _ENTRY = {
     "exp": "exp",
     "round": "round",
 }
-OPENERS = (*_ALONG, *_ENTRY, "softplus", "argmax", "gt")
+OPENERS = (*_ALONG, *_ENTRY, "expm1", "softplus", "argmax", "gt")
 _CLIPS = ("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
 #: Moves of entries, and operations that do nothing in eval mode.
 # fmt: off
@@ -61,7 +62,13 @@ def apply_head(site: Site, name: str, target: str, arguments: Mapping[str, Any])
     if name in _ARITHMETIC:
         return _arithmetic(site, name, arguments)
     if not isinstance(first, Tensor | Headed):
+        headed = [value for value in leaves(arguments) if isinstance(value, Headed)]
+        if headed:
+            raise Stuck(headed[0])
         raise CannotLower("its first argument is a constant")
+    if name == "expm1":
+        grown = heads.entry(first, "exp", place, described)
+        return heads.scaled(site.lowering, grown, 1.0, -1.0)
     if name in _ALONG:
         return heads.along(first, _ALONG[name], arguments["dim"], place, described)  # type: ignore[arg-type]
     if name in _ENTRY:

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Tensor
+from relunorm.io.graph.transposed import woven
 from relunorm.io.torch.aten.program import leaves
 from relunorm.io.torch.aten.site import (
     OPERATIONS,
@@ -19,14 +21,14 @@ from relunorm.io.torch.aten.site import (
     check_floating,
     operation,
     reshaped,
+    value_of,
 )
-from relunorm.network import Affine
 
 #: A tensor is cut into at most this many parts.
 MAX_PARTS = 1 << 12
 
 
-@operation("contiguous", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy")
+@operation("contiguous", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy", "positive")
 def _same(site: Site, self: Tensor, memory_format: Any = None) -> Tensor:
     return self
 
@@ -93,44 +95,84 @@ def _expand(site: Site, self: Tensor, size: Any, implicit: bool = False) -> Tens
     return site.lowering.broadcast(self, shape)
 
 
-#: What else only moves, drops or repeats entries; torch itself says where each comes from.
+#: What else only moves, drops or repeats entries or puts zeros; torch says where each comes from.
 MOVES = frozenset({
     "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "numpy_T", "mT",
-    "adjoint", "movedim", "swapaxes", "swapdims", "repeat", "tile", "flip", "roll", "rot90",
-    "diagonal", "unfold", "pixel_shuffle", "pixel_unshuffle", "slice", "narrow", "select",
-    "index_select", "index", "chunk", "split", "split_with_sizes", "unbind", "reflection_pad1d",
+    "adjoint", "movedim", "moveaxis", "swapaxes", "swapdims", "repeat", "repeat_interleave", "tile",
+    "flip", "fliplr", "flipud", "roll", "rot90", "diagonal", "diag_embed", "tril", "triu", "unfold",
+    "im2col", "pixel_unshuffle", "channel_shuffle", "slice", "narrow", "select",
+    "index_select", "index", "gather", "take", "take_along_dim", "chunk", "split",
+    "split_with_sizes", "tensor_split", "hsplit", "vsplit", "unbind", "reflection_pad1d",
     "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
     "replication_pad3d",
 })  # fmt: skip
 
+#: The same with entries of several values, and the arguments that hold them.
+JOINS = {
+    "where": ("self", "other"),
+    "masked_fill": ("self", "value"),
+    "scatter": ("self", "src", "value"),
+    "slice_scatter": ("self", "src"),
+    "select_scatter": ("self", "src"),
+    "diagonal_scatter": ("self", "src"),
+    "index_copy": ("self", "source"),
+    "index_fill": ("self", "value"),
+}
+
 
 def _move(name: str, site: Site, **arguments: Any) -> Any:
     """Run an operation on the places of the entries: each of the result comes from one of them."""
-    x, *others = arguments.values()
-    if any(isinstance(value, Tensor) for value in leaves(others)):
-        raise CannotLower("the index depends on the input")
+    data = [key for key in JOINS.get(name, list(arguments)[:1]) if key in arguments]
+    values = {key: value_of(arguments.pop(key)) for key in data}
+    if any(isinstance(value, Tensor) for value in leaves(arguments)):
+        raise CannotLower("the index or condition depends on the input")
     if name in ("split", "chunk", "unbind", "split_with_sizes"):
-        _check_parts(x.shape[arguments.get("dim", 0)], arguments)
-    found = _run(getattr(torch.ops.aten, name), **arguments)
-    if isinstance(found, torch.Tensor):
-        return site.lowering.rearrange(x, found.numpy().astype(np.intp))
-    return [site.lowering.rearrange(x, part.numpy().astype(np.intp)) for part in found]
+        _check_parts(values[data[0]].shape[arguments.get("dim", 0)], arguments)
+    function = getattr(torch.ops.aten, name)
+
+    def run(*places: Any) -> Any:
+        given = dict(zip(data, map(torch.from_numpy, places), strict=True))
+        if "value" in given and name == "scatter":
+            given["src"] = given.pop("value").expand(arguments["index"].shape)
+        check_result(function, given, arguments)
+        found = function(**given, **arguments)
+        return found.numpy() if isinstance(found, torch.Tensor) else [f.numpy() for f in found]
+
+    return operations.moved(site.lowering, list(values.values()), run)
 
 
-def _run(function: Any, **arguments: Any) -> Any:
-    """What torch makes of the places of a tensor's entries, its size looked at first."""
+def check_result(function: Any, given: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Look at the size of a result first, where no index says it."""
     if not any(isinstance(value, torch.Tensor) for value in leaves(arguments)):
-        empty = {k: torch.empty(v.shape, device="meta") if isinstance(v, Tensor) else v
-                 for k, v in arguments.items()}  # fmt: skip
-        for part in leaves(function(**empty)):
+        empty = {k: torch.empty(v.shape, device="meta") for k, v in given.items()}
+        for part in leaves(function(**empty, **arguments)):
             _check_size(part.numel())
-    # as floats, for not every padding takes integers
-    places = {k: torch.from_numpy(v.index.astype(np.float64)) if isinstance(v, Tensor) else v
-              for k, v in arguments.items()}  # fmt: skip
-    return function(**places)
 
 
-OPERATIONS.update((name, partial(_move, name)) for name in sorted(MOVES))
+OPERATIONS.update((name, partial(_move, name)) for name in sorted(MOVES.union(JOINS)))
+
+
+@operation("pixel_shuffle")
+def _pixel_shuffle(site: Site, self: Tensor, upscale_factor: int) -> Tensor:
+    return woven(site.lowering, self, [upscale_factor] * 2)
+
+
+@operation("view_as", "reshape_as")
+def _view_as(site: Site, self: Tensor, other: Tensor) -> Tensor:
+    return reshaped(site, self, other.shape)
+
+
+@operation("expand_as")
+def _expand_as(site: Site, self: Tensor, other: Tensor) -> Tensor:
+    return site.lowering.broadcast(self, other.shape)
+
+
+@operation("nan_to_num")
+def _finite(
+    site: Site, self: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Tensor:
+    """A network's values are numbers."""
+    return self
 
 
 @operation("cat", "concat", "concatenate")
@@ -149,23 +191,15 @@ def _stack(site: Site, tensors: Sequence[Any], dim: int = 0) -> Tensor:
 def _pad(
     site: Site, self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None
 ) -> Tensor:
-    fill = -1.0 if mode == "constant" else None
-    padded = _run(torch.ops.aten.pad, self=self, pad=pad, mode=mode, value=fill)
-    if not padded.numel():
-        raise InvalidNetworkError(f"padding {list(pad)} leaves nothing of shape {self.shape}")
-    index = padded.numpy().astype(np.intp)
-    result = site.lowering.rearrange(self, index)
-    if value:
-        result = site.lowering.shift(result, np.where(index < 0, float(value), 0.0))
-    return result
+    padded = _move("pad", site, self=self, pad=pad, mode=mode)
+    if not value:
+        return padded
+    inside = torch.ops.aten.pad(torch.ones(self.shape), pad)
+    return site.lowering.shift(padded, np.where(inside.numpy() == 0, float(value), 0.0))
 
 
 def _lifted(value: Any) -> Tensor:
-    """A constant as a tensor that reads nothing."""
-    if isinstance(value, Tensor):
-        return value
-    array = as_array(value)
-    return Tensor(array.shape, Affine({}, array.ravel()))
+    return value if isinstance(value, Tensor) else operations.constant_tensor(as_array(value))
 
 
 def _check_parts(size: int, arguments: dict[str, Any]) -> None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.io.graph import operations
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.torch.aten.site import Site, as_array, constant, operation, value_of
+from relunorm.io.torch.aten.site import Site, constant, operation, value_of
 from relunorm.network import RELU, Activation
 
 
 @operation("relu", entrywise=True)
 def _relu(site: Site, self: Tensor) -> Tensor:
     return site.lowering.activate(self, RELU, site.name)
-
-
-def _piece(site: Site, self: Tensor) -> Tensor:
-    """A relu that is no unit of the model, only part of an operation."""
-    return site.lowering.activate(self, RELU, site.name, piece=True)
 
 
 @operation("leaky_relu", entrywise=True)
@@ -53,8 +47,8 @@ def _prelu(site: Site, self: Tensor, weight: Any) -> Tensor:
 
 @operation("clamp", "clip", entrywise=True)
 def _clamp(site: Site, self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    low, high = _end(min), _end(max)
-    return site.lowering.clip(self, low, high, site.name)
+    low, high = (None if end is None else constant(end, "end") for end in (min, max))
+    return operations.clip(site.lowering, self, low, high, site.name)
 
 
 @operation("clamp_min", entrywise=True)
@@ -84,9 +78,12 @@ def _hardsigmoid(site: Site, self: Tensor) -> Tensor:
 
 @operation("threshold", entrywise=True)
 def _threshold(site: Site, self: Tensor, threshold: float, value: float) -> Tensor:
-    if threshold != value:
-        raise CannotLower(f"jumps from {value} to {threshold}")
-    return _clamp(site, self, min=threshold)
+    return operations.threshold(site.lowering, self, float(threshold), float(value), site.name)
+
+
+@operation("sign", "sgn", entrywise=True)
+def _sign(site: Site, self: Tensor) -> Tensor:
+    return site.lowering.sign(self, site.name)
 
 
 @operation("abs", "absolute", entrywise=True)
@@ -96,10 +93,12 @@ def _abs(site: Site, self: Tensor) -> Tensor:
 
 @operation("softshrink", entrywise=True)
 def _softshrink(site: Site, self: Tensor, lambd: float = 0.5) -> Tensor:
-    """x - clip(x, -lambda, lambda) = x + lambda - relu(x + lambda) + relu(x - lambda)."""
-    low, end = site.lowering, as_array(lambd)
-    below = low.subtract(low.shift(self, end), _piece(site, low.shift(self, end)))
-    return low.add(below, _piece(site, low.shift(self, -end)))
+    return operations.shrink(site.lowering, self, float(lambd), float(lambd), site.name)
+
+
+@operation("hardshrink", entrywise=True)
+def _hardshrink(site: Site, self: Tensor, lambd: float = 0.5) -> Tensor:
+    return operations.shrink(site.lowering, self, float(lambd), 0.0, site.name)
 
 
 @operation("heaviside", entrywise=True)
@@ -132,6 +131,11 @@ def _amin(site: Site, self: Tensor, dim: Any = None, keepdim: bool = False) -> T
     return operations.smallest(site.lowering, self, axes, keepdim, site.name)
 
 
+@operation("aminmax")
+def _aminmax(site: Site, self: Tensor, dim: Any = None, keepdim: bool = False) -> list[Any]:
+    return [_amin(site, self, dim, keepdim), _amax(site, self, dim, keepdim)]
+
+
 @operation("max.dim")
 def _max_dim(site: Site, self: Tensor, dim: int, keepdim: bool = False) -> list[Any]:
     return [_amax(site, self, [dim], keepdim), None]
@@ -140,14 +144,3 @@ def _max_dim(site: Site, self: Tensor, dim: int, keepdim: bool = False) -> list[
 @operation("min.dim")
 def _min_dim(site: Site, self: Tensor, dim: int, keepdim: bool = False) -> list[Any]:
     return [_amin(site, self, [dim], keepdim), None]
-
-
-def _end(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, Tensor):
-        raise CannotLower("an end depends on the input")
-    numbers: NDArray[Any] = np.unique(as_array(value))
-    if numbers.size != 1:
-        raise CannotLower("with different ends for different entries")
-    return float(numbers[0])

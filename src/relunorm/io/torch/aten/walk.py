@@ -20,15 +20,15 @@ from relunorm.errors import (
     ModelFileError,
     RelunormError,
     UnsupportedFormatError,
-    UnsupportedOperationError,
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.refusals import refused
 from relunorm.io.torch.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.torch.aten.constants import compute
-from relunorm.io.torch.aten.head import OPENERS, apply_head, follows_head, opens_head
+from relunorm.io.torch.aten.head import apply_head, follows_head, opens_head
 from relunorm.io.torch.aten.moves import ALIASES
 from relunorm.io.torch.aten.program import (
     Operation,
@@ -67,12 +67,6 @@ _ASSERTIONS = (
     "_assert_tensor_metadata",
     "sym_constrain_range",
     "sym_constrain_range_for_size",
-)
-
-_PUBLIC = [name for name in sorted(OPERATIONS) if name[0] != "_" and "." not in name]
-SUPPORTED = (
-    f"{', '.join(_PUBLIC)}; batch_norm and dropout in eval mode, sum and mean except over the "
-    f"batch; at the end {', '.join(name for name in OPENERS if name[0] != '_')}"
 )
 
 
@@ -166,7 +160,7 @@ class _Walk:
                 # Sizes and arguments come from the graph: a complaint about them is about it.
                 raise InvalidNetworkError(f"{place}: {error}") from error
         if self.unsupported:
-            raise UnsupportedOperationError(self.program.origin, self.unsupported, SUPPORTED)
+            raise refused(self.program.origin, self.unsupported)
         output = self.values.get(self.program.output)
         if not isinstance(output, Tensor | Headed):
             raise InvalidNetworkError(

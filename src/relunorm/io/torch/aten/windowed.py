@@ -6,9 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from relunorm.io.graph.lower import CannotLower, Tensor
+import torch
+
+from relunorm.io.graph import operations
+from relunorm.io.graph.lower import Tensor
 from relunorm.io.graph.operations import same_padding
+from relunorm.io.graph.transposed import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
+from relunorm.io.torch.aten.moves import check_result
 from relunorm.io.torch.aten.site import Site, constant, operation, reshaped, spread
 
 
@@ -41,6 +46,63 @@ def _conv(
     return _with_batch(site, input, axes, convolve)
 
 
+@operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(
+    site: Site,
+    input: Tensor,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    matrix = constant(weight, "weight")
+    axes = matrix.ndim - 2
+    extra = spread(output_padding, axes)
+    pads = [(p, p - more) for p, more in zip(spread(padding, axes), extra, strict=True)]
+    offset = None if bias is None else constant(bias, "bias")
+    steps, apart, low = spread(stride, axes), spread(dilation, axes), site.lowering
+    outward = outputs_first(matrix, groups)
+
+    def convolve(x: Tensor) -> Tensor:
+        return convolve_transposed(low, x, outward, offset, steps, pads, apart, groups)
+
+    return _with_batch(site, input, axes, convolve)
+
+
+def _resample(name: str, site: Site, **arguments: Any) -> Tensor:
+    """Finer or coarser along each axis, by the weights that torch itself gives."""
+    key, *_ = arguments
+    x = arguments.pop(key)
+    function = getattr(torch.ops.aten, name)
+    spatial = range(2, len(x.shape))
+    for axis in spatial:
+        ones = [1] * len(x.shape)
+
+        def run(rows: Any, axis: int = axis, ones: list[int] = ones) -> Any:
+            shape = [*ones]
+            shape[0], shape[axis] = rows.shape
+            given = {key: torch.from_numpy(rows).reshape(shape)}
+            check_result(function, given, arguments)
+            found = function(**given, **arguments)
+            first = [slice(None) if a in (0, axis) else 0 for a in range(len(ones))]
+            return found[tuple(first)].numpy()
+
+        x = operations.along(site.lowering, x, axis, run)
+    return x
+
+
+for _name in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
+    operation(f"upsample_{_name}")(partial(_resample, f"upsample_{_name}"))
+for _axes in (1, 2, 3):
+    for _name in ("upsample_nearest", "_upsample_nearest_exact"):
+        operation(f"{_name}{_axes}d")(partial(_resample, f"{_name}{_axes}d"))
+for _name in ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"):
+    operation(_name)(partial(_resample, _name))
+
+
 @operation("convolution", "_convolution")
 def _convolution(
     site: Site,
@@ -59,7 +121,8 @@ def _convolution(
     allow_tf32: Any = None,
 ) -> Tensor:
     if transposed:
-        raise CannotLower("transposed")
+        extra = output_padding
+        return _conv_transpose(site, input, weight, bias, stride, padding, extra, groups, dilation)
     return _conv(site, input, weight, bias, stride, padding, dilation, groups)
 
 

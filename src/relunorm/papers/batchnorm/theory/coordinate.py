@@ -1,7 +1,7 @@
 """One coordinate of the tree model: the state after some layers, in floats or in exact integers.
 
 Both keep the rows with three or more clusters one by one and the two-cluster rows in two sums per
-split (see `tree.py` for why that is enough). `FloatState` runs compiled;
+split (see `tree_model.py` for why that is enough). `FloatState` runs compiled;
 `ExactState` multiplies each layer by n, so that integers stay integers.
 """
 

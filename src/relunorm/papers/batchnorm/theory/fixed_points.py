@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arguments import whole_number
 from relunorm.batchnorm.gram import (
     Statistic,
     arccos_kernel_derivative,
@@ -100,7 +101,7 @@ def symmetric_state(
     >>> [round(math.degrees(symmetric_state(n).angle), 2) for n in (10, 100)]
     [74.65, 71.74]
     """
-    _check_size(n, 3)
+    whole_number("the batch size", n, 3)
     if recenter:
         rho = float(clipped_kernel(-1 / (n - 1)))
     elif rescale and statistic in ("auto", "rms"):
@@ -119,14 +120,14 @@ def symmetric_state(
 def odd_state(n: int) -> FixedPoint | None:
     """One odd point and an equiangular cluster under recentering and ReLU (no rescaling), or None.
 
-    The four numbers of such a Gram matrix are iterated under (111) and polished by Newton's method.
+    The four numbers of such a Gram matrix are iterated under (111) and polished by a root finder.
     The cluster's angle is about 3 pi / n; no such state exists for n <= 6 (docs/errata.md: the
     paper's Def. 12, a cluster of angle 0, is a fixed point too, but unstable).
 
     >>> round(math.degrees(odd_state(10).angle), 2), odd_state(6)
     (45.2, None)
     """
-    _check_size(n, 3)
+    whole_number("the batch size", n, 3)
     # Def. 12 with the cluster opened a little, inside the basin wherever there is one
     spread = min(0.5, 10.0 / n)
     b = 1 / (n - 1) ** 2
@@ -134,7 +135,7 @@ def odd_state(n: int) -> FixedPoint | None:
     for _ in range(400):
         after = _odd_step(state, n)
         state = after / after[0]
-    state = _newton(state, n)
+    state = _polished(state, n)
     if state is None or not state[1] < 0.9 or state[3] > state[1] * (1 - 1e-9):
         return None
     gram = _odd_gram(state, n)
@@ -193,26 +194,17 @@ def _odd_step(state: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return np.array([A, B, cross * clipped_kernel(C / cross), B * clipped_kernel(D / B)])
 
 
-def _newton(state: NDArray[np.float64], n: int) -> NDArray[np.float64] | None:
+def _polished(state: NDArray[np.float64], n: int) -> NDArray[np.float64] | None:
     """Solve state = step(state) / step(state)[0] to rounding; None when it leaves the cone."""
+    from scipy.optimize import root
 
     def residual(s: NDArray[np.float64]) -> NDArray[np.float64]:
         after = _odd_step(np.array([1.0, *s]), n)
         return after[1:] / after[0] - s
 
-    s = state[1:].copy()
-    for _ in range(20):
-        r = residual(s)
-        if np.abs(r).max() < 1e-15:
-            break
-        h = 1e-6 * np.maximum(np.abs(s), s[0])
-        jacobian = np.column_stack(
-            [(residual(s + h * e) - residual(s - h * e)) / (2 * h @ e) for e in np.eye(3)]
-        )
-        s = s - np.linalg.solve(jacobian, r)
-        if not (np.isfinite(s).all() and s[0] > 0 and abs(s[2]) <= s[0]):
-            return None
-    return np.array([1.0, *s])
+    s = root(residual, state[1:], tol=1e-15).x
+    inside = np.isfinite(s).all() and s[0] > 0 and abs(s[2]) <= s[0]
+    return np.array([1.0, *s]) if inside else None
 
 
 def _odd_gram(state: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -242,10 +234,7 @@ Directions = list[list[NDArray[np.float64]]]
 def _symmetric_directions(n: int) -> Directions:
     """Representatives of the three kinds of perturbation of a batch of n like points."""
     everyone = np.arange(n)
-    return [
-        [np.eye(n), 1 - np.eye(n)],
-        *_cluster_directions(n, everyone),
-    ]
+    return [[np.eye(n), 1 - np.eye(n)], *_cluster_directions(n, everyone)]
 
 
 def _odd_directions(n: int) -> Directions:
@@ -311,10 +300,3 @@ def _finish(
         moduli.remove(nearest)
     residual = float(np.abs(after / growth - gram).max())
     return FixedPoint(kind, len(gram), gram, float(growth), float(max(moduli) / growth), residual)
-
-
-def _check_size(n: int, least: int) -> None:
-    if not isinstance(n, (int, np.integer)) or n < least:
-        raise InvalidInputError(
-            f"the batch size is {n!r}, expected a whole number of at least {least}"
-        )

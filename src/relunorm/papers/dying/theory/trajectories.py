@@ -145,9 +145,7 @@ def critical_points(gamma: ArrayLike, delta: float = 0.0) -> CriticalPoints:
         raise InvalidInputError(f"gamma has shape {goal.shape}; expected a finite non-zero vector")
     direction = np.append(np.zeros(len(goal)), -1.0)
     return CriticalPoints(
-        np.append(goal, delta),
-        direction,
-        float(loss(np.zeros_like(goal), -1.0, goal, delta)),
+        np.append(goal, delta), direction, float(loss(np.zeros_like(goal), -1.0, goal, delta))
     )
 
 

@@ -1,0 +1,104 @@
+"""A chunk of a search: explore below one open node, compiled, for a number of nodes."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.node import node_size
+from relunorm.matrix import Vector
+from relunorm.search import explore as kernel
+from relunorm.search.root import STEPS
+from relunorm.search.space import Space, Task
+from relunorm.search.tape import packed
+
+if TYPE_CHECKING:
+    from relunorm.search.engine import Search
+
+#: Length of the tape of one chunk.
+TAPE = 1 << 17
+
+
+@dataclass
+class Found:
+    """What a chunk, or a part of the search that ran elsewhere, found.
+
+    Attributes:
+        left: nodes that are still open.
+        used: nodes that were looked at.
+        value, point: the best that was found.
+        ceiling: the largest bound that closed a node.
+        lost: nodes that could not be settled.
+        tape: what happened, in compressed pieces.
+        marks: the first number that no node has got.
+        learned: what is new in the gains of cuts, where it was learned elsewhere.
+    """
+
+    left: list[Task]
+    used: int
+    value: float
+    point: Vector
+    ceiling: float
+    seconds: float
+    lost: int
+    tape: list[bytes]
+    marks: int
+    learned: NDArray[np.float64] | None = None
+
+
+def explored(
+    search: Search, task: Task, space: Space, stop: NDArray[np.uint8], budget: int, first: int
+) -> Found:
+    """Explore below one node, with a budget and numbers of `Search.reserved`."""
+    form = search.form
+    assert form is not None
+    began = time.perf_counter()
+    d, groups = len(form.lo), len(form.firsts) - 1
+    goals = int(form.firsts[-1])
+    best, point = np.array([search.value]), np.zeros(d)
+    ceiling = np.array([-math.inf])
+    marks = np.array([0, first, 0])
+    while len(task.numbers) > len(space.arena):
+        space.grow()
+    space.arena[: len(task.numbers)] = task.numbers
+    space.stack[0] = task.units, task.known, 0, task.depth, task.number
+    if search.proof is not None and not len(space.tape):
+        space.tape = np.zeros(TAPE)
+    count, used, tapes = 1, 0, []
+    while True:
+        why, count, more = kernel.explore(
+            search.whole, form.ball, space.arena, space.stack, count, budget - used, search.target,
+            search.below, search.tolerance, STEPS, search.theta, form.firsts, best, point, ceiling,
+            search.learned, space.tape, marks, space.views, stop,
+        )  # fmt: skip
+        used += more
+        if why == kernel.FULL:
+            space.grow()
+        elif why == kernel.TAPE_FULL:
+            if marks[0]:
+                tapes.append(packed(space.tape[: marks[0]]))
+                marks[0] = 0
+            else:
+                space.tape = np.zeros(2 * len(space.tape))
+        else:
+            break
+    if marks[0]:
+        tapes.append(packed(space.tape[: marks[0]]))
+    left = []
+    for at in range(count):
+        units, known, start, depth, number = (int(i) for i in space.stack[at])
+        size = node_size.py_func(units, known, d, goals, groups)
+        numbers = space.arena[start : start + size].copy()
+        bound, origin = float(numbers[size - groups :].max()), None
+        if bound > task.bound:  # tuned anew, a part may come out above the whole
+            bound, origin = task.bound, task.origin or task
+        left.append(Task(-bound, number, numbers, units, known, depth, origin))
+    return Found(
+        left, used, float(best[0]), form.lift(point), float(ceiling[0]),
+        time.perf_counter() - began, int(marks[2]), tapes, int(marks[1]),
+    )  # fmt: skip

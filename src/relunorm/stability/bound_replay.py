@@ -1,0 +1,270 @@
+"""Recompute every bound from its proof, with no solver and no search.
+
+Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored
+proofs of that layer. Only products, sums and maxima with their rounding added; what comes out holds
+in real arithmetic for the network as stored. Ties that were decided in fractions are decided again.
+
+Rows whose bound is 0 up to rounding get the fixed linear rule in rational arithmetic: floating
+point with its error added cannot say that a maximum is exactly 0 (a unit that reads relu(x) - x
+where x >= 0, say). Such rows are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.arithmetic.floats import float_above
+from relunorm.bounds.intervals import interval_bounds
+from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
+from relunorm.bounds.problem import Bounds, Kink, Problem
+from relunorm.bounds.threads import few_threads
+from relunorm.clock import NO_LIMIT, Clock, Teller
+from relunorm.domain import Domain
+from relunorm.domain.reach import reach_of
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Matrix, Vector
+from relunorm.network import Affine, Network
+from relunorm.stability.bound_proofs import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
+
+#: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
+NEAR = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Bounds that were recomputed.
+
+    Attributes:
+        lower, upper: of every layer's pre-activations, the linear stages included.
+        output_lower, output_upper: of the network's output.
+        low, high: of every value, the input first.
+    """
+
+    lower: tuple[Vector, ...]
+    upper: tuple[Vector, ...]
+    output_lower: Vector
+    output_upper: Vector
+    low: tuple[Vector, ...]
+    high: tuple[Vector, ...]
+
+
+def replay(network: Network, domain: Domain, proofs: Proofs, *, clock: Clock = NO_LIMIT) -> Replay:
+    """Recompute the bounds that ``proofs`` prove.
+
+    Raises:
+        InvalidInputError: the proofs do not fit the network, or do not prove what they say.
+        TimeLimitError: the clock ended first.
+    """
+    domain.check_dimension(network.input_size)
+    if proofs.digest and proofs.digest != network.digest:
+        raise InvalidInputError("the bound proofs were made for another network (digest differs)")
+    with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
+        return _replay(network, domain, proofs, clock)
+
+
+def _replay(network: Network, domain: Domain, proofs: Proofs, clock: Clock) -> Replay:
+    problem = Problem(network, reach_of(domain, proofs.box_duals))
+    bounds = Bounds(problem)
+    if any(isinstance(item, SearchedProof) for item in proofs.items):
+        from relunorm.search.replay import warm_up
+
+        Teller(None, clock).compile("the replay of its proofs", warm_up)
+    for index in range(len(network.layers)):
+        lower, upper = rule_bounds(problem, bounds, index, clock=clock)
+        bounds.append(lower, upper)
+        for item in proofs.items:
+            if item.layer == index:
+                clock.check()
+                apply(problem, bounds, item)
+        if (bounds.lower[index] > bounds.upper[index]).any():
+            raise InvalidInputError(f"the bound proofs of layer {index} contradict each other")
+        clock.check()
+    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True, clock=clock)
+    clock.check()
+    return Replay(
+        tuple(bounds.lower),
+        tuple(bounds.upper),
+        lower,
+        upper,
+        tuple(bounds.low),
+        tuple(bounds.high),
+    )
+
+
+def rule_bounds(
+    problem: Problem, bounds: Bounds, index: int, *, every: bool = False, clock: Clock = NO_LIMIT
+) -> tuple[Vector, Vector]:
+    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row.
+
+    Rows not reached before the clock's end keep their intervals. Whoever searches must not prove
+    anything for a layer cut short so: a replay, which takes its time, starts from tighter bounds.
+    """
+    lower, upper = interval_bounds(problem, bounds, index)
+    rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
+    if index and len(rows):
+        ones = np.ones(len(rows))
+        width = upper[rows] - lower[rows]
+        near = np.where(np.isfinite(width), NEAR * width, -np.inf)
+        high = linear_upper(problem, bounds, index, rows, ones, clock=clock)
+        low = -linear_upper(problem, bounds, index, rows, -ones, clock=clock)
+        for k in np.flatnonzero((high > 0) & (high <= near)):
+            if clock.expired():
+                break
+            high[k] = min(high[k], exact_upper(problem, bounds, index, int(rows[k]), 1))
+        for k in np.flatnonzero((low < 0) & (low >= -near)):
+            if clock.expired():
+                break
+            low[k] = max(low[k], -exact_upper(problem, bounds, index, int(rows[k]), -1))
+        upper[rows], lower[rows] = np.minimum(upper[rows], high), np.maximum(lower[rows], low)
+    return lower, upper
+
+
+def apply(problem: Problem, bounds: Bounds, item: Proof, *, fresh: bool = False) -> None:
+    """Tighten the bounds of the last layer by one proof.
+
+    Args:
+        fresh: a search has just made the proof: what it claims need not be computed again.
+    """
+    index = item.layer
+    if index != len(bounds.lower) - 1:
+        raise InvalidInputError(f"a bound proof for layer {index} is out of place")
+    width = problem.network.layers[index].width
+    units, signs, value = _proved(problem, bounds, item, width, fresh)
+    if len(units) and not ((units >= 0) & (units < width)).all():
+        raise InvalidInputError(f"a bound proof names a unit outside layer {index}")
+    if np.isnan(value).any():
+        raise InvalidInputError(f"a bound proof for layer {index} gives no number")
+    lower, upper = bounds.lower[index].copy(), bounds.upper[index].copy()
+    up, down = signs > 0, signs < 0
+    np.minimum.at(upper, units[up], value[up])
+    np.maximum.at(lower, units[down], -value[down])
+    bounds.replace_last(lower, upper)
+
+
+def _proved(
+    problem: Problem, bounds: Bounds, item: Proof, width: int, fresh: bool
+) -> tuple[NDArray[np.intp], Vector, Vector]:
+    """Units, signs, and safe upper bounds of sign * z."""
+    if isinstance(item, SlopeProof):
+        _check(problem, item.layer, item.slopes, len(item.units))
+        if len(item.units) != len(item.signs) or (item.units >= width).any():
+            raise InvalidInputError(f"a slope proof does not fit layer {item.layer}")
+        value = linear_upper(problem, bounds, item.layer, item.units, item.signs, item.slopes)
+        return item.units, item.signs, value
+    from relunorm.stability.sides import fraction_bound, searched_bound
+
+    one, sign = np.array([item.unit]), np.array([float(item.sign)])
+    if not 0 <= item.unit < width:
+        raise InvalidInputError(f"a bound proof names unit {item.unit} of layer {item.layer}")
+    if fresh:
+        claim = item.limit if isinstance(item, SearchedProof) else 0.0
+    elif isinstance(item, FractionProof):
+        claim = fraction_bound(problem, item)
+    else:
+        claim = searched_bound(problem, bounds, item)
+    return one, sign, np.array([claim])
+
+
+def _check(problem: Problem, index: int, slopes: Slopes, rows: int) -> None:
+    """Shapes, finiteness and signs: all that soundness asks of stored numbers."""
+    for arrays in (slopes.tilt, slopes.offset):
+        for layer, array in arrays.items():
+            fits = 0 <= layer < index
+            expected = (rows, problem.network.layers[layer].width) if fits else None
+            if array.shape != expected or not np.isfinite(array).all():
+                raise InvalidInputError(
+                    f"slopes for layer {layer} have shape {array.shape}, expected {expected}"
+                )
+    many = slopes.multipliers
+    if many is not None and (many.shape != (rows, problem.reach.rows) or not (many >= 0).all()):
+        raise InvalidInputError("the multipliers of a polytope's rows are negative or do not fit")
+
+
+#: Rows are left alone when the maps below them have more entries than this.
+MOST_ENTRIES = 100_000
+
+Row = dict[int, Fraction]
+
+
+def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: int) -> float:
+    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
+    if not problem.reach.domain.flat_sided:
+        return np.inf
+    if sum(mx.nnz(m) for a in problem.maps[:index] for m in a.terms.values()) > MOST_ENTRIES:
+        return np.inf
+    total = sign * _fraction(problem.maps[index].bias[row])
+    pending: dict[int, Row] = {}
+    _pull(problem.maps[index], {row: Fraction(sign)}, pending)
+    for layer in range(index - 1, -1, -1):
+        lam = pending.pop(layer + 1, {})
+        kink, affine = problem.kinks[layer], problem.maps[layer]
+        lower, upper = bounds.lower[layer], bounds.upper[layer]
+        slopes: Row = {}
+        for j, coefficient in lam.items():
+            a = coefficient * _line(kink, coefficient, lower[j], upper[j])
+            ends = {lower[j], upper[j]} | ({0.0} if lower[j] < 0 < upper[j] else set())
+            total += max(_rest(kink, coefficient, a, z, lower[j], upper[j]) for z in ends)
+            total += a * _fraction(affine.bias[j])
+            slopes[j] = a
+        _pull(affine, slopes, pending)
+    lo, hi = problem.reach.lo, problem.reach.hi
+    for j, c in pending.get(0, {}).items():
+        total += c * _fraction(hi[j] if c > 0 else lo[j])
+    return float_above(total)
+
+
+def _fraction(value: float) -> Fraction:
+    return Fraction(float(value))
+
+
+def _line(kink: Kink, lam: Fraction, lower: float, upper: float) -> Fraction:
+    """The rule's slope, as any number of the right size will do."""
+    if kink.linear:
+        return Fraction(kink.above)
+    if kink.step:
+        return Fraction(0)
+    one, two = np.array([lower]), np.array([upper])
+    if lam * Fraction(kink.gap) > 0:
+        return _fraction(chord_slope(kink, one, two)[0])
+    share = fixed_sides(default_tilt(one, two), one, two)[0]
+    return _fraction(kink.above if share == 1.0 else kink.below)
+
+
+def _rest(kink: Kink, lam: Fraction, a: Fraction, z: float, lower: float, upper: float) -> Fraction:
+    """lam * act(z) - a z at one candidate; at a step's jump the larger of its values."""
+    point = Fraction(z)
+    if not kink.step:
+        side = kink.above if z > 0 or (z == 0 and lower >= 0) else kink.below
+        return lam * Fraction(side) * point - a * point
+    values = [1.0] if z > 0 else [0.0] if z < 0 else [kink.at_zero]
+    if z == 0:
+        values += ([0.0] if lower < 0 else []) + ([1.0] if upper > 0 else [])
+    return max(lam * Fraction(v) for v in values) - a * point
+
+
+def _pull(affine: Affine, slopes: Row, pending: dict[int, Row]) -> None:
+    """Add slopes @ matrix to the coefficients of every source; zeros are dropped."""
+    for source, matrix in affine.terms.items():
+        row = pending.setdefault(source, {})
+        for i, a in slopes.items():
+            if a:
+                for j, weight in _entries(matrix, i):
+                    total = row.get(j, 0) + a * Fraction(weight)
+                    if total:
+                        row[j] = total
+                    else:
+                        row.pop(j, None)
+
+
+def _entries(matrix: Matrix, row: int) -> list[tuple[int, float]]:
+    if sp.issparse(matrix):
+        part = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        return list(zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True))
+    columns = np.flatnonzero(matrix[row])
+    return list(zip(columns.tolist(), matrix[row, columns].tolist(), strict=True))
