@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.clock import NO_LIMIT, Clock
+from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.difference.linear import Bounded
 from relunorm.difference.pair import Pair
 from relunorm.errors import InvalidInputError, TimeLimitError
@@ -66,9 +66,10 @@ class _Parts:
 class _Bounding:
     """How boxes of one pair are bounded; imported late, for it is compiled."""
 
-    def __init__(self, pair: Pair):
-        from relunorm.difference.condensed import bound_boxes, flatten
+    def __init__(self, pair: Pair, clock: Clock):
+        from relunorm.difference.condensed import bound_boxes, compile_kernels, flatten
 
+        Teller(None, clock).compile("differences of copies", compile_kernels)
         self.flat, self.bound = flatten(pair), bound_boxes
         units = sum(affine.size for affine in pair.maps)
         self.step = max(1, PRODUCTS // (64 * units * units))
@@ -140,7 +141,7 @@ def cut(
     Returns:
         the bounds, and the cuts from which `repeat` finds them again.
     """
-    bounding = _Bounding(pair)
+    bounding = _Bounding(pair, clock)
     whole = bounding.whole(box, root)
     heap = [(-float(whole.upper.max()), 0, whole)]
     cuts: Cuts = []
@@ -174,7 +175,7 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
     Raises:
         InvalidInputError: something is cut that is not there.
     """
-    bounding = _Bounding(pair)
+    bounding = _Bounding(pair, NO_LIMIT)
     open_ = {0: bounding.whole(box, root)}
     done = 0
     while done < len(cuts):

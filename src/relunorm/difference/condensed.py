@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma
 from relunorm.compiled.jit import allocating, loose_part, part
-from relunorm.difference.pair import Pair
+from relunorm.difference.pair import Pair, pair_up
+from relunorm.network import Network
 
 Array = NDArray[np.float64]
 Signs = NDArray[np.int8]
@@ -572,3 +573,13 @@ def bound_boxes(flat, lo, hi, signs, upper, score, corner):
     )  # fmt: skip
     for k in range(len(lo)):
         bound_box(flat, lo[k], hi[k], signs[k], upper[k], score[k], corner[k], work)
+
+
+def compile_kernels() -> None:
+    """Compile what bounds boxes, or load it where that was done."""
+    tiny = Network.from_weights([np.eye(1), np.eye(1)])
+    pair = pair_up(tiny, tiny)
+    assert pair is not None
+    one = np.ones((1, 1))
+    signs = np.full((1, 1), OPEN, dtype=np.int8)
+    bound_boxes(flatten(pair), -one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy())
