@@ -21,14 +21,11 @@ from relunorm.matrix import Vector
 
 Array = NDArray[np.float64]
 
-#: Boxes cut at a time.
-BATCH = 256
-
-#: Units of boxes kept, at most: a byte each.
-POOL = 1 << 30
+#: Boxes cut at a time, and kept at most.
+BATCH, POOL = 256, 200_000
 
 #: Products between two looks at the clock.
-PRODUCTS = 1 << 31
+PRODUCTS = 1 << 28
 
 #: Where more than this share of all units is open, so many cuts go by without bounds.
 CROWDED, SKIPPED = 0.7, 2
@@ -145,8 +142,7 @@ def cut(
     whole = bounding.whole(box, root)
     heap = [(-float(whole.upper.max()), 0, whole)]
     cuts: Cuts = []
-    pool = POOL // whole.signs.size
-    while -heap[0][0] > enough() and not clock.expired() and len(heap) <= pool:
+    while -heap[0][0] > enough() and not clock.expired() and len(heap) <= POOL:
         taken, goal = [], enough()
         while heap and len(taken) < BATCH and -heap[0][0] > goal:
             taken.append(heapq.heappop(heap))
