@@ -32,8 +32,9 @@ print(same)
 
 # %%
 # The two are not equal, but within a bound that holds for every input of the box, and below what
-# single precision explains. Permuting units, rescaling them or padding with dead ones changes
-# nothing either:
+# single precision explains. A convolutional model and its export are followed through their
+# convolutions and poolings, wherever batch norm stands. Permuting units, rescaling them or padding
+# with dead ones changes nothing either:
 
 net = rn.load(model)
 weights, biases = net.weights()

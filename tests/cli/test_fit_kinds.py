@@ -223,3 +223,11 @@ def test_a_fitted_file_reads_its_own_table(tmp_path, capsys, ending):
     with pytest.raises(SystemExit):
         main(["certify", out, "--data", other, "--target", "kind", "--eps", "0"])
     assert "'green' is not one of blue, none, red" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("labels", "told"), [((1, 2), True), ((0.5, 1), False)])
+def test_a_target_of_two_whole_numbers_may_be_classes(tmp_path, capsys, labels, told):
+    table = write(tmp_path / "d.csv", a=X[:, 0], y=np.where(KIND == "oak", *labels))
+    code, shown, _ = run(capsys, table, "--target", "y", "--hidden", "1", "--json")
+    assert code == 0
+    assert any("if they are classes, --classify" in n for n in json.loads(shown)["notes"]) == told

@@ -197,3 +197,24 @@ def test_a_larger_result_is_not_given_back() -> None:
         if result.kept:
             assert result.network is given
             assert not result.removed
+
+
+def test_channels_around_what_enlarges_an_image() -> None:
+    """A dead channel and a copy go, in front of a transposed convolution and behind it."""
+    layers = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 3, 3, 2, 1), nn.ReLU()
+    further = nn.Upsample(scale_factor=2), nn.Conv2d(3, 1, 1)
+    module = seeded(lambda: nn.Sequential(*layers, *further).double().eval(), 4)
+    with torch.no_grad():
+        for layer, rows in ((module[0], 0), (module[2], 1)):
+            weight = layer.weight if rows == 0 else layer.weight.transpose(0, 1)
+            weight[1] = 2 * weight[0]
+            layer.bias[1] = 2 * layer.bias[0]
+        module[0].bias[2] = -100.0
+    network = rn.load(module, example=(1, 5, 6))
+    found = rn.normalize(network, "minimal", (-1, 1)).network
+    assert found.structure is not None
+    assert [s.shape[0] for s in found.structure.steps if s.kind == "activation"] == [2, 2]
+    points = np.random.default_rng(0).uniform(-1, 1, size=(20, 30))
+    wanted = module(torch.from_numpy(points.reshape(-1, 1, 5, 6))).detach().numpy()
+    np.testing.assert_allclose(found(points), wanted.reshape(20, -1), atol=1e-12)
+    assert rn.compare(network, found, (-1, 1)).upper < 1e-9

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import relunorm as rn
+from relunorm.errors import UnsupportedOperationError
 
 POINTS = 5
 #: Both sides compute in float64; what is summed in another order differs in the last digits.
@@ -320,3 +321,14 @@ def test_keras(name):
     found = rn.load(model).predict(points.reshape(POINTS, -1)).reshape(POINTS, -1)
     # Keras computes in float32.
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_keras_constants_are_not_taken_for_places():
+    keras = pytest.importorskip("keras")
+    inputs = keras.Input((3,))
+    padded = keras.ops.pad(inputs, ((0, 0), (1, 2)), constant_values=2.0)
+    with pytest.raises(UnsupportedOperationError, match="another constant than 0"):
+        rn.load(keras.Model(inputs, padded))
+    joined = keras.ops.concatenate([inputs, np.ones((1, 2), dtype=np.float32)], axis=1)
+    network = rn.load(keras.Model(inputs, joined))
+    np.testing.assert_array_equal(network([2.0, 3.0, 4.0]), [2.0, 3.0, 4.0, 1.0, 1.0])

@@ -410,3 +410,34 @@ def test_a_file_in_bfloat16_says_so() -> None:
     network = rn.load(proto)
     assert network.precision == "bfloat16"
     np.testing.assert_array_equal(network(np.eye(6)), weight.astype(np.float64))
+
+
+@pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16"])
+@pytest.mark.parametrize("cast", [False, True])
+def test_files_in_half_precision_say_so(kind: str, cast: bool) -> None:
+    """Also where the input is cast, as converters write it that keep the types of both ends."""
+    number = onnx.TensorProto.DataType.Value(kind)
+    weight = np.random.default_rng(0).normal(size=(3, 2))
+    flat = onnx.helper.make_tensor("w", number, (3, 2), weight.ravel())
+    ends = onnx.TensorProto.FLOAT if cast else number
+    nodes = [onnx.helper.make_node("MatMul", ["h" if cast else "x", "w"], ["z" if cast else "y"])]
+    if cast:
+        nodes.insert(0, onnx.helper.make_node("Cast", ["x"], ["h"], to=number))
+        nodes.append(onnx.helper.make_node("Cast", ["z"], ["y"], to=ends))
+    graph = onnx.helper.make_graph(
+        nodes,
+        "half",
+        [onnx.helper.make_tensor_value_info("x", ends, ["n", 3])],
+        [onnx.helper.make_tensor_value_info("y", ends, ["n", 2])],
+        [flat],
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    network = rn.load(proto)
+    assert network.precision == kind.lower()
+    torch = pytest.importorskip("torch")
+    rounded = torch.from_numpy(weight).to(getattr(torch, kind.lower())).double().numpy()
+    np.testing.assert_array_equal(network(np.eye(3)), rounded)
+    full = rn.Network.from_weights([weight.T], [np.zeros(2)])
+    found = rn.compare(full, network, (-1, 1))
+    assert found.precision == kind.lower()
+    assert found.verdict == "within"

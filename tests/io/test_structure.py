@@ -310,3 +310,77 @@ def test_a_reduction_over_all_positions_is_a_pooling(kind: str) -> None:
     x = torch.randn(4, 1, 5, 6)
     expected = module(x).detach().numpy()
     np.testing.assert_allclose(network(x.numpy().reshape(4, -1)), expected, atol=1e-5)
+
+
+def _decoder(kind: str) -> nn.Sequential:
+    """A small autoencoder whose second half makes its image larger in one of several ways."""
+    up: list[nn.Module] = {
+        "even": [nn.ConvTranspose2d(4, 2, 2, 2), nn.ReLU(), nn.ConvTranspose2d(2, 1, 4, 2, 1)],
+        "added": [nn.ConvTranspose2d(4, 2, 3, 2, 1, 1, groups=2), nn.ReLU(), nn.Conv2d(2, 1, 3)],
+        "odd": [nn.ConvTranspose2d(4, 2, 3, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 1, 1)],
+        "repeated": [nn.Upsample(scale_factor=(2, 3)), nn.Conv2d(4, 1, 3, padding=1)],
+        "woven": [nn.Conv2d(4, 8, 1), nn.PixelShuffle(2), nn.ReLU(), nn.Conv2d(2, 1, 3)],
+    }[kind]
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.ReLU(), *up).double().eval()
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2", *ARCHIVES, "torch", "keras"])
+@pytest.mark.parametrize("kind", ["even", "added", "odd", "repeated", "woven"])
+def test_what_enlarges_an_image_is_written_as_itself(
+    kind: str, ending: str, tmp_path: Path
+) -> None:
+    module = _decoder(kind)
+    network = rn.load(module, example=(1, 6, 8))
+    assert network.structure is not None
+    stored = sum(p.numel() for p in module.parameters())
+    if kind == "odd":
+        stored -= 4  # batch normalization is part of the map before it
+    assert network.parameters == stored
+    assert lower(network.structure, network) == network
+    x = torch.randn((3, 1, 6, 8), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    if ending == "keras":
+        pytest.importorskip("keras")
+        back = rn.load(rn.to_keras(network))
+    elif ending == "torch":
+        back = rn.load(rn.to_torch(network), example=(1, 6, 8))
+    else:
+        rn.save(
+            network,
+            tmp_path / f"net.{ending}",
+            **({} if ending == "onnx" else {"dtype": "float64"}),
+        )
+        back = rn.load(tmp_path / f"net.{ending}")
+    close = 1e-6 if ending == "onnx" else 1e-12  # convolutions are written in float32 there
+    given = x.numpy().reshape(3, -1)
+    np.testing.assert_allclose(
+        network(given), module(x).detach().numpy().reshape(3, -1), atol=1e-12
+    )
+    np.testing.assert_allclose(back(given), network(given), atol=close)
+    if ending != "keras":  # padding is a layer of its own there
+        assert back.parameters == network.parameters
+    elif kind != "added":  # Keras has no groups there
+        assert rn.to_keras(network).count_params() == network.parameters
+    if ending == "onnx":
+        session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+        (found,) = session.run(None, {"input": x.numpy()[:1].astype(np.float32)})
+        np.testing.assert_allclose(found.ravel(), network(given)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("last", ["Conv2DTranspose", "UpSampling2D"])
+def test_keras_gets_its_layers_back(last: str) -> None:
+    keras = pytest.importorskip("keras")
+    options = {"filters": 2, "kernel_size": 3, "strides": 2, "padding": "same"}
+    made = getattr(keras.layers, last)(**(options if last == "Conv2DTranspose" else {"size": 2}))
+    model = keras.Sequential([keras.Input((4, 5, 2)), keras.layers.Conv2D(2, 3), made])
+    back = rn.to_keras(rn.load(model), dtype="float32")
+    assert [
+        type(layer).__name__ for layer in back.layers if layer.weights or last in str(layer)
+    ] == [
+        "Conv2D",
+        last,
+    ]
+    points = np.random.default_rng(0).normal(size=(3, 4, 5, 2)).astype(np.float32)
+    wanted = model(points).detach().numpy()
+    np.testing.assert_allclose(back(points).detach().numpy(), wanted, atol=1e-5)

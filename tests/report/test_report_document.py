@@ -272,11 +272,14 @@ def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(regions, "compute", interrupt)
     document = check(rn.report(random_network(2, 3, 1), time_limit=60).to_dict())
     assert document["time"]["interrupted"]
-    assert document["sections"]["line"]["status"] == "done"
+    for name in ("units", "removal", "line"):
+        assert document["sections"][name]["status"] == "done"
     why = "stopped early" if caught else "interrupted"
     assert document["sections"]["regions"]["why"] == why
-    for name in ("removal", "lipschitz", "units"):
+    for name in ("geometry", "lipschitz", "program"):
         assert document["sections"][name]["why"] == "interrupted"
+    told = [item["text"] for item in document["advice"]]
+    assert any(text.startswith("Without the interruption the report would") for text in told)
 
 
 def test_a_flat_domain_has_counts_but_no_picture() -> None:
@@ -351,7 +354,7 @@ def test_without_data_the_geometry_loads_nothing() -> None:
 
 
 def test_one_row_spans_no_domain() -> None:
-    document = check(rn.report(random_network(3, 4, 2), np.ones((1, 3)), time_limit=3).to_dict())
+    document = check(rn.report(random_network(3, 4, 2), np.ones((1, 3)), time_limit=60).to_dict())
     statuses = {name: entry["status"] for name, entry in document["sections"].items()}
     asked = {name for name, status in statuses.items() if status != "not asked"}
     assert asked == {"network", "units", "geometry"} | (asked & {"quality"})

@@ -154,7 +154,7 @@ def check_model_out(path: str | None) -> None:
 def write_proof(proof: Any, path: str | None) -> str | None:
     """Write what `--proof` asks for; where it is, None where there is nothing to write."""
     if path is not None and proof is None:
-        text = "there is no proof yet: the search did not finish; give it more --time-limit"
+        text = "there is no proof to write: only a search has one, and it needs --time-limit to end"
         typer.echo(f"relunorm: {text}", err=True)
     if path is None or proof is None:
         return None

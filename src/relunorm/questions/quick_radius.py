@@ -20,8 +20,9 @@ from relunorm.domain.reach import reach_of
 from relunorm.network import IDENTITY, Affine, Layer, Network
 from relunorm.questions.neighbourhood import Group
 
-#: Radii that are tried, and how many times the smallest is halved beneath the largest.
-TRIES, HALVINGS = 7, 16
+#: Radii that are tried, how many of them whatever the clock says, and how many times the smallest
+#: is halved beneath the largest.
+TRIES, SURE_TRIES, HALVINGS = 7, 4, 16
 
 
 def quick_radius(
@@ -42,8 +43,8 @@ def quick_radius(
     goals = _goals(network, groups)
     below, above = -float(HALVINGS), 0.0  # exponents of two
     found = 0.0
-    for _ in range(TRIES):
-        if clock.expired():
+    for attempt in range(TRIES):
+        if attempt >= SURE_TRIES and clock.expired():
             break
         middle = (below + above) / 2
         radius = most * 2.0**middle

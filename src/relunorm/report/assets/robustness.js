@@ -36,7 +36,9 @@
       return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at ` +
         "could be certified: answered right, and the same for every input nearby.";
     }
-    return [`Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so ` +
+    const half = rows.value === 1 ? "The one row looked at is answered right and stays so " :
+      `Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so `;
+    return [half +
       `if every input moves by up to ${R.number(median.value, 3, "lower")}${scaled ? " of its spread" : ""}. `,
     R.kind(median.kind)];
   };

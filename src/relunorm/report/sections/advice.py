@@ -46,7 +46,8 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     removal = _removal(sections["removal"], spell)
     items += removal
     learned = _learned(sections["quality"]["body"])
-    items += _units(sections["units"], bool(removal), case.x is not None, learned)
+    if not case.is_point:  # of one row nothing follows about units
+        items += _units(sections["units"], bool(removal), case.x is not None, learned)
     items += _sensitivity(sections["sensitivity"], spell)
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
