@@ -68,12 +68,11 @@ def compare(
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     document["classes"] = list(a.head.classes or b.head.classes)
-    proof = found.certificate if certificate is not None else None
-    if proof is not None:
-        proof.save(certificate)
+    if certificate is not None and found.certificate is not None:
+        found.certificate.save(certificate)
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
-    if certificate is not None and proof is None:
+    if certificate != document["certificate"]:
         raise InvalidInputError("there is no certificate to write of such an answer")
     raise typer.Exit(EXIT[found.verdict])
 
