@@ -53,6 +53,12 @@ def _jacobians() -> None:
     proof.compile_kernels()
 
 
+def _differences() -> None:
+    from relunorm.difference.condensed import compile_kernels
+
+    compile_kernels()
+
+
 def _engine(method: str) -> Callable[[], None]:
     def run() -> None:
         from relunorm.regions.search.engines import compile_engine
@@ -79,6 +85,7 @@ _GROUPS: dict[str, Callable[[], None]] = {
     "the search": _search,
     "the replay of its proofs": _replay,
     "the search for Jacobians": _jacobians,
+    "differences of copies": _differences,
     "regions in the plane": _engine("polygons"),
     "regions in few dimensions": _engine("cells"),
     "regions in many dimensions": _engine("tree"),

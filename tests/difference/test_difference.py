@@ -11,6 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
+from relunorm.difference.condensed import OFF, ON, OPEN, bound_boxes, flatten
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import pair_up
@@ -110,26 +111,41 @@ def test_linear_bounds_hold_for_every_unit(kind: str, share: float) -> None:
         assert (np.concatenate([gap, -gap], axis=1) <= found.upper[k] + size).all()
 
 
+@pytest.mark.parametrize("share", [0.3, 1e-2, 1e-6, 1e-13])
 @pytest.mark.parametrize("kind", ["chain", "skips"])
-def test_a_part_of_a_box_needs_only_its_open_units(kind: str) -> None:
+def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
+    """They hold, also with the signs of a box around; they beat untuned ones; signs are true."""
     rng = np.random.default_rng(5)
-    net = random_net(rng, 3, 7, 6, 2) if kind == "chain" else leaky_with_skips(rng)
-    copy = moved(net, rng, 1e-2)
+    net = random_net(rng, 3, 7, 6, 5, 2) if kind == "chain" else leaky_with_skips(rng)
+    copy = moved(net, rng, share)
     pair = pair_up(net, copy)
     assert pair is not None
-    lo, hi = np.full((1, 3), -0.2), np.full((1, 3), 0.3)
-    whole = linear_bounds(pair, lo, hi)
-    assert not all(layer.open.all() for layer in whole.layers)  # some are known already
-    part_lo, part_hi = np.array([[-0.2, 0.0, -0.1]]), np.array([[0.0, 0.3, 0.1]])
-    part = linear_bounds(pair, part_lo, part_hi, known=[layer.ends for layer in whole.layers])
-    for outer, inner in zip(whole.layers, part.layers, strict=True):
-        assert (inner.ends[:, 0::2] >= outer.ends[:, 0::2]).all()
-        assert (inner.ends[:, 1::2] <= outer.ends[:, 1::2]).all()
-    again = linear_bounds(pair, part_lo, part_hi)
-    assert np.allclose(part.upper, again.upper, rtol=0.05)
-    points = rng.uniform(part_lo[0], part_hi[0], (500, 3))
-    gap = copy(points) - net(points)
-    assert (np.concatenate([gap, -gap], axis=1) <= part.upper[0] + 1e-13).all()
+    lo = rng.uniform(-1, 0, (12, 3))
+    hi = lo + rng.uniform(0.01, 1, (12, 3))
+    lo[0], hi[0] = lo.min(axis=0), hi.max(axis=0)
+    lo[1, 2] = hi[1, 2]  # flat
+    units = sum(layer.width for layer in net.layers)
+    signs = np.full((12, units), OPEN, dtype=np.int8)
+    upper, score, corner = np.empty((12, 4)), np.empty((12, 3)), np.empty((12, 3))
+    flat = flatten(pair)
+    bound_boxes(flat, lo[:1], hi[:1], signs[:1], upper[:1], score[:1], corner[:1])
+    signs[6:] = signs[0]  # of the box around
+    bound_boxes(flat, lo[1:], hi[1:], signs[1:], upper[1:], score[1:], corner[1:])
+    assert (signs[1:] != OPEN).any()
+    assert (corner[1:] == np.where(corner[1:] > lo[1:], hi[1:], lo[1:])).all()
+    assert (score[1, 2], score.min() >= 0) == (0, True)
+    plain = linear_bounds(pair, lo, hi).upper
+    assert np.median(upper / plain) <= 1 + 1e-9
+    for k in range(len(lo)):
+        points = rng.uniform(lo[k], hi[k], (400, 3))
+        points[:64] = np.where(rng.random((64, 3)) < 0.5, lo[k], hi[k])
+        gap = copy(points) - net(points)
+        size = 1e-14 * max(1.0, np.abs(net(points)).max())  # of these sums
+        assert (np.concatenate([gap, -gap], axis=1) <= upper[k] + size).all()
+        for network in (net, copy):
+            z = np.concatenate(network.preactivations(points), axis=1)
+            assert (z[:, signs[k] == ON] >= -1e-13).all()
+            assert (z[:, signs[k] == OFF] <= 1e-13).all()
 
 
 @pytest.mark.parametrize("seed", range(12))

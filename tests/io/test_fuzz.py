@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import AttributeProto
 from onnx_models import Nodes, model
+from test_linear_operations import ONNX, single
 from test_onnx_read import MODELS
 
 import relunorm as rn
@@ -25,7 +26,7 @@ def seeds() -> list[bytes]:
     for nodes, constants, shape in MODELS.values():
         copy: Nodes = [(op, inputs, dict(attributes)) for op, inputs, attributes in nodes]
         files.append(model(copy, constants, shape).SerializeToString())
-    return files
+    return files + [single(*case).SerializeToString() for case in ONNX.values()]
 
 
 def load(content: bytes, path: Path) -> bool:

@@ -139,7 +139,7 @@ def test_torch(name):
     np.testing.assert_allclose(found.reshape(POINTS, -1), wanted, rtol=CLOSE, atol=CLOSE)
 
 
-def _model(nodes, shape, constants, opset, kind=TensorProto.DOUBLE):
+def single(nodes, shape, constants, opset, kind=TensorProto.DOUBLE):
     """A graph from x to y, in float64 unless another type is asked for."""
     if kind == TensorProto.FLOAT:
         floats = {n: v.astype(np.float32) for n, v in constants.items() if v.dtype == np.float64}
@@ -226,11 +226,11 @@ def test_onnx(name):
     nodes, shape, constants, opset = ONNX[name]
     points = _points(shape, seed=2)
     if name in ("ConvTranspose shape", "Resize 10", "Upsample"):  # the reference does not know them
-        model, close = _model(nodes, shape, constants, opset, TensorProto.FLOAT), 1e-6
+        model, close = single(nodes, shape, constants, opset, TensorProto.FLOAT), 1e-6
         session = onnxruntime.InferenceSession(model.SerializeToString())
         points = points.astype(np.float32)
     else:
-        model, close = _model(nodes, shape, constants, opset), CLOSE
+        model, close = single(nodes, shape, constants, opset), CLOSE
         session = ReferenceEvaluator(model)
     wanted = np.stack([session.run(None, {"x": p[None]})[0] for p in points]).reshape(POINTS, -1)
     found = rn.load(model).predict(points.reshape(POINTS, -1)).reshape(POINTS, -1)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, NormBall, Polytope
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
-from relunorm.lipschitz.search.proof import SlopeProof
-from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import (
+from relunorm.lipschitz.search import slopes as search
+from relunorm.lipschitz.search.cells import in_ball
+from relunorm.lipschitz.search.marks import (
     FORMS,
     LOW,
     NEED,
@@ -26,7 +27,10 @@ from relunorm.lipschitz.search.signs import (
     SPLIT,
     TOUCH,
 )
-from relunorm.lipschitz.search.slopes import Slopes
+from relunorm.lipschitz.search.proof import SlopeProof
+from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.slopes import Slopes, new_place
+from relunorm.lipschitz.search.windows import bounded
 from relunorm.search.tape import Tape
 
 SHAPES = [(5, 6, 5, 1), (3, 4, 4, 4, 2)]
@@ -214,11 +218,82 @@ def test_a_large_network_in_the_plane_is_searched_in_parts():
     assert found.certificate.verify(network).holds
 
 
-def test_on_a_ball_the_proof_speaks_of_the_ball():
-    network, ball = random_net(4, (3, 6, 5, 1)), Ball([0.1, 0.0, -0.2], 0.9)
-    found = rn.sensitivity(network, ball)
+@pytest.mark.parametrize("widths", [(1, 6, 5, 1), (2, 6, 5, 2), (3, 6, 5, 1), (4, 6, 4, 1)])
+def test_slopes_on_a_ball_are_those_of_its_regions(widths):
+    for seed in range(4):
+        network = random_net(20 + seed, widths)
+        ball = Ball(np.linspace(-0.3, 0.4, widths[0]), 0.9)
+        listed = rn.regions(network, ball)
+        assert listed.complete
+        jacobians = listed.affine()[0]
+        found = rn.sensitivity(network, ball, time_limit=None)
+        assert found.exact.all()
+        size = np.abs(jacobians).max()
+        assert np.allclose(found.lower, jacobians.min(axis=0), atol=1e-7 * size)
+        assert np.allclose(found.upper, jacobians.max(axis=0), atol=1e-7 * size)
+        assert ball.contains(found.points).all()
+        assert found.certificate is not None
+        assert found.certificate.verify(network).holds
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0, np.inf])
+def test_a_constant_on_a_ball_has_a_proof_that_replays_without_a_solver(norm, monkeypatch):
+    network, ball = random_net(7, (3, 6, 5, 2)), Ball([0.1, 0.0, -0.2], 0.9)
+    found = rn.lipschitz(network, ball, norm, time_limit=None)
+    values = np.linalg.norm(rn.regions(network, ball).affine()[0], norm, axis=(1, 2))
+    assert found.exact
+    assert found.upper == pytest.approx(values.max(), rel=1e-9)
+    around = rn.lipschitz(network, ball.bounding_box, norm, time_limit=None)
+    assert found.upper < around.lower  # else the box would do
+    proof = found.certificate
+    assert proof is not None
+    document = json.loads(json.dumps(proof.to_dict()))
+    monkeypatch.setattr("scipy.optimize.linprog", None)
+    monkeypatch.setattr(search, "explore", None)
+    result = SlopeProof.from_dict(document).verify(network)
+    assert result.holds
+    assert result.upper <= found.upper
+    larger = {**document, "domain": {**document["domain"], "radius": 1.8}}
+    assert not SlopeProof.from_dict(larger).verify(network).holds
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_slopes_on_a_clipped_ball_are_bounded_there(norm):
+    network = random_net(8, (3, 6, 5, 1))
+    box = Box.cube(3, -0.5, 0.7)
+    ball = NormBall([0.1, 0.0, 0.6], 0.4, norm, box)
+    found, around = rn.sensitivity(network, ball), rn.sensitivity(network, ball.bounding_box)
+    slopes = network.jacobian(ball.sample(3000, 0))
+    assert (found.lower <= slopes.min(axis=0)).all()
+    assert (slopes.max(axis=0) <= found.upper).all()
+    assert (found.upper - found.lower < around.upper - around.lower - 0.01).any()
     assert found.certificate is not None
     assert found.certificate.verify(network).holds
+
+
+def test_bounds_on_a_ball_hold_in_rational_arithmetic():
+    """Forms over the ball of a window: above what exact points of the ball attain."""
+    rng = np.random.default_rng(3)
+    triples = [(3, 4, 5), (5, 12, 13), (8, 15, 17), (20, 21, 29)]  # points of the circle
+    for trial in range(40):
+        middle = rng.normal(size=2) * 10.0 ** rng.integers(-3, 4)
+        radius = 10.0 ** rng.uniform(-3, 2)
+        window = bounded(random_net(trial, (2, 3, 1)), Ball(middle, radius))
+        place = new_place(window, (0, 0, 1.0), 1e-14)
+        assert place.norm == 2.0
+        form = rng.normal(size=2)
+        top = Fraction(float(in_ball.py_func(form, 1.0, place)))
+        best = Fraction(-(10**9))
+        for a, b, c in triples:
+            for x, y in ((a, b), (b, a), (-a, b), (a, -b), (-a, -b), (b, -a), (-b, a), (-b, -a)):
+                value = Fraction(0)
+                for k, step in enumerate((Fraction(x, c), Fraction(y, c))):
+                    at = Fraction(float(middle[k])) + Fraction(radius) * step
+                    t = (at - Fraction(float(window.shift[k]))) / Fraction(float(window.scale[k]))
+                    value += Fraction(float(form[k])) * t
+                best = max(best, value)
+        assert best <= top
+        assert float(top) <= 1.2 * float(np.linalg.norm(form))
 
 
 def numbers(tape: Tape) -> np.ndarray:
@@ -260,10 +335,11 @@ def changed(proof: SlopeProof, tape: np.ndarray) -> SlopeProof:
     return replace(proof, claims=(replace(proof.claims[0], tapes=(new,)),))
 
 
-def test_a_proof_with_something_missing_or_changed_is_refused():
+@pytest.mark.parametrize("domain", [Box.cube(3), Ball(np.zeros(3), 1.4)])
+def test_a_proof_with_something_missing_or_changed_is_refused(domain):
     """Changes of a proof: entries left out, other units, multipliers spoilt."""
-    network, box = random_net(11, (3, 7, 6, 1)), Box.cube(3)
-    found = rn.lipschitz(network, box, np.inf, time_limit=None, method="branch")
+    network = random_net(11, (3, 7, 6, 1))
+    found = rn.lipschitz(network, domain, np.inf, time_limit=None, method="branch")
     proof = found.certificate
     assert proof is not None
     claim = replace(proof.claims[0], upper=found.lower * (1 + 1e-9))  # no room for weaker proofs
@@ -292,11 +368,12 @@ def test_a_proof_with_something_missing_or_changed_is_refused():
             assert result.reason
 
 
-def test_changes_that_leave_a_proof_prove_nothing_wrong():
+@pytest.mark.parametrize("domain", [Box.cube(2), Ball(np.zeros(2), 1.2)])
+def test_changes_that_leave_a_proof_prove_nothing_wrong(domain):
     """Any number changed: what replays all the same claims no less than is true."""
-    network, box = random_net(12, (2, 5, 4, 1)), Box.cube(2)
-    top = np.abs(rn.regions(network, box).affine()[0]).sum(axis=2).max()
-    proof = rn.lipschitz(network, box, np.inf, time_limit=None, method="branch").certificate
+    network = random_net(12, (2, 5, 4, 1))
+    top = np.abs(rn.regions(network, domain).affine()[0]).sum(axis=2).max()
+    proof = rn.lipschitz(network, domain, np.inf, time_limit=None, method="branch").certificate
     assert proof is not None
     tape = numbers(proof.claims[0].tapes[0])
     weak = replace(proof, claims=(replace(proof.claims[0], upper=top * (1 - 1e-6)),))

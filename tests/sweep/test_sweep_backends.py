@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +22,16 @@ import relunorm as rn
 from relunorm.errors import InvalidInputError
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Address of a Dask scheduler with two worker processes."""
+    distributed = pytest.importorskip("distributed", reason="dask and distributed are optional")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster.scheduler_address
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])

@@ -66,19 +66,16 @@ def test_a_cell_with_too_many_walls_falls_back_to_the_tree(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("backend", ["loky", "dask"])
-def test_maxima_are_the_same_on_processes(
-    backend: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maxima_are_the_same_on_processes(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """See search/test_together for more, on threads: what travels is the same."""
     monkeypatch.setattr("relunorm.search.engine.FIRST_CHUNK", 2)
     monkeypatch.setattr("relunorm.search.engine.DIVISION", 3)
-    place = {"workers": 2}
     if backend == "dask":
-        place = {"scheduler": request.getfixturevalue("scheduler")}
+        pytest.importorskip("distributed", reason="dask and distributed are optional")
     net, box = random_net(6, 12, 12, 1, seed=1), rn.Box.cube(6)
     told: list[object] = []
     here = rn.maximize(net, box, 0)
-    far = rn.maximize(net, box, 0, 600.0, progress=told.append, backend=backend, **place)
+    far = rn.maximize(net, box, 0, 600.0, progress=told.append, backend=backend, workers=2)
     assert here.exact
     assert far.exact
     assert far.lower == pytest.approx(here.lower, abs=1e-8)
@@ -86,8 +83,6 @@ def test_maxima_are_the_same_on_processes(
     tape = np.concatenate(list(far.certificate.tape))
     assert (tape > 1 << 30).any()  # numbers of nodes that were made elsewhere
     assert told[-1].facts["nodes"] > 3
-    rows, ends = [[-1.0]], [-here.upper - 1e-6]
-    assert rn.decide(net, box, rows, ends, 600.0, backend=backend, **place).verdict == "proved"
 
 
 def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:

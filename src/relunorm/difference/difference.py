@@ -80,7 +80,7 @@ def bound_difference(
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper, cuts = boxes.cut(
-            pair, first, box, found, offer, enough, clock, lambda bound: tell(bound, method)
+            pair, box, found, offer, enough, clock, lambda bound: tell(bound, method)
         )
         return Ends(upper, method, cuts)
     before = upper.max()

@@ -70,14 +70,10 @@ class LayerBounds:
         self.lifts = np.abs(self.upper.constant) + np.abs(self.lower.constant)
 
     @property
-    def ends(self) -> Ends:
-        """z, e and y in one array."""
-        return np.stack([*self.z, *self.e, *self.y], axis=1)
-
-    @property
     def open(self) -> NDArray[np.bool_]:
         """Units whose difference is not a fixed multiple of e."""
-        return open_units(self.ends)
+        (zl, zu), (yl, yu) = self.z, self.y
+        return ~((zl >= 0) & (yl >= 0) | (zu <= 0) & (yu <= 0))
 
     def _lines(self) -> tuple[Line, Line]:
         """Lines above and below relu(z + e) - relu(z), the better ones at the middle of the box."""
@@ -167,33 +163,21 @@ class Rows:
         return Rows(weights, np.concatenate([box, box]), own * same, gap * same)
 
 
-def linear_bounds(
-    pair: Pair, lo: Array, hi: Array, clock: Clock = NO_LIMIT, known: list[Ends] | None = None
-) -> Bounded:
-    """Bound both networks and their difference over boxes ``lo <= x <= hi``, (boxes, inputs).
-
-    Args:
-        known: what holds already for every layer. Only units that are open by it are bounded
-            again: the others are linear in what they read, whatever their bounds.
-    """
+def linear_bounds(pair: Pair, lo: Array, hi: Array, clock: Clock = NO_LIMIT) -> Bounded:
+    """Bound both networks and their difference over boxes ``lo <= x <= hi``, (boxes, inputs)."""
     layers: list[LayerBounds] = []
     sizes: list[tuple[Array, Array]] = []
     for index, below in enumerate(pair.below):
         clock.check()
         sizes.append(_sizes(pair.maps[index], layers, lo, hi))
-        whole = (len(lo), 6, pair.maps[index].size)
-        ends = np.empty(whole) if known is None else known[index].copy()
-        if known is None:
-            ends[:, 0::2], ends[:, 1::2] = -np.inf, np.inf
-            box, unit = np.nonzero(np.ones((len(lo), whole[2]), dtype=bool))
-        else:
-            box, unit = np.nonzero(open_units(ends))
+        size = pair.maps[index].size
+        box, unit = (where.ravel() for where in np.indices((len(lo), size)))
+        ends = np.empty((len(lo), 6, size))
         for at, own, gap in ((0, 1.0, 0.0), (2, 0.0, 1.0), (4, 1.0, 1.0)):
-            rows = Rows.of_units(whole[2], box, unit, own, gap)
+            rows = Rows.of_units(size, box, unit, own, gap)
             found, _ = descend(pair, layers, sizes, lo, hi, index, rows)
-            low, high = ends[box, at, unit], ends[box, at + 1, unit]
-            ends[box, at, unit] = np.maximum(low, -found[len(unit) :])
-            ends[box, at + 1, unit] = np.minimum(high, found[: len(unit)])
+            ends[:, at] = -found[len(unit) :].reshape(len(lo), size)
+            ends[:, at + 1] = found[: len(unit)].reshape(len(lo), size)
         layers.append(LayerBounds(*_meet(ends), below))
     clock.check()
     outputs = pair.maps[-1].size
@@ -203,13 +187,6 @@ def linear_bounds(
     sizes.append(_sizes(pair.maps[-1], layers, lo, hi))
     upper, slope = descend(pair, layers, sizes, lo, hi, len(pair.below), rows)
     return Bounded(layers, upper.reshape(len(lo), -1), slope.reshape(len(lo), 2 * outputs, -1))
-
-
-def open_units(ends: Ends) -> NDArray[np.bool_]:
-    """Units whose difference is not a fixed multiple of e."""
-    on = (ends[:, 0] >= 0) & (ends[:, 4] >= 0)
-    off = (ends[:, 1] <= 0) & (ends[:, 5] <= 0)
-    return ~(on | off)
 
 
 def _meet(

@@ -35,12 +35,13 @@ ENTRIES = 1 << 25
 
 @dataclass(frozen=True, eq=False)
 class PairedMap:
-    """One affine map of both: W, V = W + D and D by source, b, and c - b."""
+    """One affine map of both: W, V = W + D and D by source, b, c and c - b."""
 
     W: dict[int, Array]
     V: dict[int, Array]
     D: dict[int, Array]
     b: Vector
+    c: Vector
     shift: Vector
 
     @property
@@ -142,7 +143,7 @@ def _rows(matrix: Array, order: NDArray[np.intp], width: int) -> Array:
 
 
 def _map(W: dict[int, Array], V: dict[int, Array], b: Vector, c: Vector) -> PairedMap:
-    return PairedMap(W, V, {s: V[s] - W[s] for s in W}, b, c - b)
+    return PairedMap(W, V, {s: V[s] - W[s] for s in W}, b, c, c - b)
 
 
 def _order(W: dict[int, Array], V: dict[int, Array], b: Vector, c: Vector) -> NDArray[np.intp]:

@@ -89,17 +89,19 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
 def _transformed(before: list[tuple[str, Any]], origin: str) -> tuple[Lowering, Tensor, list[str]]:
     """What the steps in front give, and the names of the columns that they read, where known.
 
-    A named column that nothing reads, such as a text that is dropped, is no input of the network.
+    A named column that a ColumnTransformer drops, which may hold text, is no input of the network.
     """
     first = before[0][1]
-    count, names = _features(first, origin), list(getattr(first, "feature_names_in_", ()))
+    count = _features(first, origin)
+    names = [str(name) for name in getattr(first, "feature_names_in_", ())]
     lowering = Lowering((1, count))
     tensor = transformed(lowering, lowering.input, before, origin)
     terms = [
         a.terms[0] for a in (*(u.affine for u in lowering.layers), tensor.affine) if 0 in a.terms
     ]
     read = np.any([abs(mx.dense(abs(t))).sum(axis=0) > 0 for t in terms], axis=0)
-    if not names or read.all() or not read.any():
+    chosen = names and type(first).__name__ == "ColumnTransformer"
+    if not chosen or read.all() or not read.any():
         return lowering, tensor, names
     kept = np.flatnonzero(read)
     places = np.full(count, -1)

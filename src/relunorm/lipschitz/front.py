@@ -106,6 +106,11 @@ class _Run:
         self.folded = self.folded and not part.expired()
         return found
 
+    @property
+    def exact(self) -> bool:
+        """Whether the interval is as narrow as `EXACT` says."""
+        return bool(np.isfinite(self.upper) and self.upper - self.lower <= EXACT * self.upper)
+
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
 
@@ -310,7 +315,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
     too_large = local.input_size > TREE_INPUTS or local.units > TREE_UNITS
     if not too_large:
         _tree(run, FIRST_LOOK)
-        if np.isfinite(run.upper) and run.upper - run.lower <= EXACT * run.upper:
+        if run.exact:
             return
     _try(run, sdp.METHOD, lambda: _auto_sdp(run))
     _search(run, 300, random_state + 1)
@@ -325,13 +330,13 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
 
 
 def _tree(run: _Run, seconds: float) -> None:
-    """Regions of a ball are listed: a search looks at the box around it."""
+    """The search, whose bound has a proof; regions of a ball are listed where that leaves a gap."""
     domain = run.local.domain
     plane = domain is not None and domain.dimension == 2
-    if domain is not None and domain.as_ball is not None:
+    ball = domain is not None and domain.as_ball is not None
+    _branch(run, (8 if plane or ball else 1) * seconds)
+    if ball and not run.exact:
         _enumeration(run, 8 * seconds)
-    else:
-        _branch(run, (8 if plane else 1) * seconds)
 
 
 def _try(run: _Run, name: str, step: Callable[[], None]) -> None:

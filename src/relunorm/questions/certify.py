@@ -343,9 +343,11 @@ class _Job:
         ends, label = (low, math.inf), self._label(row)
         return RowRobustness(row, "unknown", label, True, ends, reason=reason, **effort)
 
-    def _why(self) -> str:
-        """Why the last search found nothing."""
-        return INTERRUPTED if self.interrupts.seen else self.stopped or ROUNDING
+    def _why(self, clock: Clock) -> str:
+        """Why the last search, on this clock, found nothing."""
+        if self.interrupts.seen:
+            return INTERRUPTED
+        return TIME_LIMIT if clock.expired() else self.stopped or ROUNDING
 
     def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
@@ -355,7 +357,7 @@ class _Job:
         if verdict == "attacked" and point is not None:
             return self._attacked(row, point, **effort)
         if verdict == "unknown":
-            return self.undecided(row, self._why(), **effort)
+            return self.undecided(row, self._why(clock), **effort)
         ends = self.radius, math.inf
         return RowRobustness(row, "robust", self._label(row), True, ends, **effort)
 
@@ -397,7 +399,7 @@ class _Job:
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
-                undecided, why = guess, self._why()
+                undecided, why = guess, self._why(part)
             top = min(high, undecided)
             if top - low <= self.tolerance * top or low == high:
                 break

@@ -40,7 +40,7 @@ SAMPLES = 2048
 
 #: How often at most a steep point is moved and a way up is searched again before a search, for how
 #: much of the proof of the search before it once, and how far it is moved, in half-widths.
-KICKS, BYTES, KICK = 24, 2000, 0.4
+KICKS, BYTES, KICK = 24, 3300, 0.4
 
 #: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
 #: slopes may keep.
@@ -181,7 +181,8 @@ def sensitivity(
 
     Args:
         model: a `Network`, or anything `load` reads; relu or leaky units.
-        domain: a box or polytope; on a ball the intervals are those of the box around it.
+        domain: a box, a ball or a polytope; on a clipped ball (`NormBall`) the intervals are sound,
+            and may be wider than what is attained.
         time_limit: wall seconds; None for no limit.
         random_state: seed of the points.
         progress: called with a `Progress`.

@@ -33,23 +33,31 @@ class BrokenTape(ValueError):
 class Tape:
     """Pieces of a float array, appended and read back in order.
 
+    Args:
+        later: whether pieces are compressed when they are asked for, not when they are written:
+            for numbers that hardly repeat, of which few tapes are ever read.
+
     >>> tape = Tape()
     >>> tape.write(np.array([1.0, 2.0]))
     >>> [part.tolist() for part in tape]
     [[1.0, 2.0]]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, later: bool = False) -> None:
+        self._later = later
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
         self._sizes: list[int] = []
         weakref.finalize(self, self._file.close)
 
     def write(self, numbers: Array) -> None:
         """Append a piece."""
-        self.append(packed(numbers))
+        self._keep(np.ascontiguousarray(numbers).tobytes() if self._later else packed(numbers))
 
     def append(self, piece: bytes) -> None:
         """Append a piece that is compressed already, by another thread or process."""
+        self._keep(zlib.decompress(piece) if self._later else piece)
+
+    def _keep(self, piece: bytes) -> None:
         self._file.seek(0, 2)
         self._file.write(piece)
         self._sizes.append(len(piece))
@@ -60,6 +68,10 @@ class Tape:
 
     def pieces(self, count: int | None = None) -> Iterator[bytes]:
         """The compressed pieces, or the first of them."""
+        kept = self._kept(count)
+        return (packed(np.frombuffer(piece)) for piece in kept) if self._later else kept
+
+    def _kept(self, count: int | None = None) -> Iterator[bytes]:
         at = 0
         for size in self._sizes[:count]:
             self._file.seek(at)
@@ -67,11 +79,11 @@ class Tape:
             at += size
 
     def __iter__(self) -> Iterator[Array]:
-        return map(_unpacked, self.pieces())
+        return map(np.frombuffer if self._later else _unpacked, self._kept())
 
     @property
     def bytes(self) -> int:
-        """Length of all pieces."""
+        """Length of all pieces, as they are kept."""
         return sum(self._sizes)
 
 

@@ -35,6 +35,10 @@ TASKS = 4
 #: known to all in the next round, and Ctrl-C loses what a round has not brought back.
 FIRST_ROUND, GROWTH, LONGEST_ROUND = 0.5, 1.25, 10.0
 
+#: A round lasts at least so many times what the one before took beyond its seconds, the first with
+#: its new processes apart: Ray starts new ones in every round.
+WORTH = 2.0
+
 #: Nodes a task gets at most, and numbers that travel in a round: 128 MB.
 MOST_NODES, MOST_NUMBERS = 256, 1 << 24
 
@@ -83,7 +87,9 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
         return not (search.reached or search.died or clock.expired())
 
     jobs, seconds, search.died = ambient_jobs(), FIRST_ROUND, False
+    beyond = 0.0
     while not (search.settled(clock) or search.died):
+        round_ = Clock(clock)
         try:
             shares = _dealt(search, clock, jobs, seconds)
             tasks = spread(Explorer(search, clock), shares, go_on=go_on)
@@ -102,7 +108,9 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
                 for task in nodes:
                     search.wait(task)
             search.running = {}
-        seconds = min(GROWTH * seconds, LONGEST_ROUND)
+        if seconds > FIRST_ROUND:
+            beyond = round_.elapsed() - shares[0].seconds * max(len(shares) / jobs, 1.0)
+        seconds = max(min(GROWTH * seconds, LONGEST_ROUND), WORTH * beyond)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.arithmetic.floats import float_below
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.difference.difference import FEW_INPUTS
 from relunorm.domain import Box, Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.forms.precision import DOUBLE
@@ -28,6 +29,10 @@ from relunorm.stability.witness import unit_gradient
 
 #: Multiplications of one round of single coordinates, at most.
 FLIPPING = 200_000_000
+
+#: Share of the time for random steps, how many of them from a point at a time, and from how many
+#: points in the end.
+SCATTERED, TRIALS, FEWEST = 0.15, 8, 16
 
 #: Share of a difference that has to be certain in floats; else whole numbers give the rest.
 HIDDEN = 0.98
@@ -94,6 +99,20 @@ class Counterexample:
             work = self.domain.dimension * max(network.parameters for network in self.folded)
             flips = min(32, FLIPPING // (4 * work))
             self.climb(starts=128, samples=4096, rounds=100, flips=flips)
+            box = self.domain.as_box
+            if box is not None and box.dimension <= FEW_INPUTS:
+                self._scatter(box)
+
+    def _scatter(self, box: Box) -> None:
+        """`scatter` with more and more points, until twice that gains nothing."""
+        clock, idle = self.clock.part(share=SCATTERED), 0
+        most = FLIPPING * 100 // sum(network.parameters for network in self.folded)
+        for count in (1 << 12, 1 << 14, 1 << 16, 1 << 18):
+            if idle == 2 or count > most or clock.expired():
+                return
+            before = self.lower
+            self.offer(scatter(*self.folded, box, count, self.rng, clock))
+            idle = idle + 1 if self.lower <= 1.01 * before else 0
 
     def offer(self, point: Vector) -> None:
         """Take a point if it lies in the domain and shows a larger difference for certain."""
@@ -189,6 +208,54 @@ def attack(
         points, size = _flipped(first, second, domain.as_box, points, flips, clock)
     winner = int(size.argmax())
     return points[winner], float(size[winner])
+
+
+def scatter(
+    first: Network,
+    second: Network,
+    box: Box,
+    count: int,
+    rng: np.random.Generator,
+    clock: Clock = NO_LIMIT,
+) -> Vector:
+    """The input found where max |f - g| is largest, by random steps from many points.
+
+    With few inputs a difference can have its peak in a corner that no gradient points to. A tenth
+    of the points goes on; each takes the best of a few steps of many lengths, and after each step
+    the worst are left behind. (Successive halving: Karnin, Koren and Somekh, ICML 2013.)
+    """
+    lo, width = box.lo, box.hi - box.lo
+    points = box.sample(count, rng)
+    edge = rng.random((count // 4, box.dimension))  # a third of the coordinates of a quarter
+    points[: count // 4] = np.where(
+        edge < 1 / 6, lo, np.where(edge < 1 / 3, box.hi, points[: count // 4])
+    )
+    size = _sizes(first, second, points)
+    best = np.argsort(-size, kind="stable")[: max(FEWEST, count // 10)]
+    points, size, reach = points[best], size[best], np.full(len(best), 0.05)
+    idle = 0
+    while idle < 20 and not clock.expired():
+        shape = (len(points), TRIALS, box.dimension)
+        length = reach[:, None, None] * 10 ** rng.uniform(-1.5, 0.5, (*shape[:2], 1))
+        moves = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape), 0.0)
+        trials = box.project((points[:, None] + length * width * moves).reshape(-1, shape[2]))
+        found = _sizes(first, second, trials).reshape(shape[:2])
+        rows, one = np.arange(len(points)), found.argmax(axis=1)
+        chosen, value = trials.reshape(shape)[rows, one], found[rows, one]
+        better = value > size
+        idle = 0 if len(points) > FEWEST or value.max() > 1.001 * size.max() else idle + 1
+        far = (np.abs(chosen - points) / np.where(width > 0, width, 1.0)).max(axis=1)
+        reach = np.where(better, np.clip(2 * far, 1e-6, 0.3), np.maximum(0.8 * reach, 1e-6))
+        points, size = np.where(better[:, None], chosen, points), np.maximum(value, size)
+        kept = np.argsort(-size, kind="stable")[: max(FEWEST, int(0.7 * len(size)))]
+        points, size, reach = points[kept], size[kept], reach[kept]
+    return points[0]
+
+
+def _sizes(first: Network, second: Network, points: Points) -> Vector:
+    """max |f - g| at many points, some at a time."""
+    parts = np.array_split(points, max(1, len(points) >> 13))
+    return np.concatenate([np.abs(difference(first, second, p)).max(axis=1) for p in parts])
 
 
 def _flipped(

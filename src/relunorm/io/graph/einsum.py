@@ -11,9 +11,8 @@ import scipy.sparse as sp
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.graph.operations import Array, Value
-from relunorm.io.graph.windows import check_entries
 
 
 def matmul(low: Lowering, a: Value, b: Value) -> Tensor:
@@ -22,16 +21,16 @@ def matmul(low: Lowering, a: Value, b: Value) -> Tensor:
         why = "a product of two computed values is not piecewise affine"
         raise CannotLower(f"both factors depend on the input, and {why}")
     left = isinstance(a, Tensor)
-    x, constant = (a, b) if left else (b, a)
+    x: Any = a if left else b
+    constant: Any = b if left else a
     while 2 < constant.ndim <= len(x.shape) and constant.shape[0] == 1:
         constant = constant[0]
     if constant.ndim > 2:
         vector = len(x.shape) == 1
-        mine, theirs = ("j" if vector else "...ij", "...jk") if left else ("...jk", "...ij")
-        if not left:
-            mine = "j" if vector else "...jk"
-        rows, columns = ("", "k") if left and vector else ("i", "" if vector else "k")
-        equation = f"{mine},{theirs}->...{rows}{columns}"
+        if left:
+            equation = "j,...jk->...k" if vector else "...ij,...jk->...ik"
+        else:
+            equation = "j,...ij->...i" if vector else "...jk,...ij->...ik"
         return einsum(low, equation, [x, constant])
     if left:
         product = low.linear(x, (constant if constant.ndim == 2 else constant[:, None]).T, None)
@@ -61,7 +60,8 @@ def einsum(low: Lowering, equation: str, values: Sequence[Value]) -> Tensor:
             extent[letter] = max(extent[letter], n)
     letters = [*result, *sorted(set("".join(terms)) - set(result))]
     full = tuple(extent[letter] for letter in letters)
-    check_entries(math.prod(full))
+    if math.prod(full) > 2 * MAX_SIZE:
+        raise InvalidNetworkError(f"{equation!r} sums {math.prod(full):,} products, too many")
 
     def spread(array: Array, term: str) -> Array:
         """The entries of a factor at every place of the sum."""

@@ -103,7 +103,8 @@ def clip(low: Lowering, x: Tensor, lowest: Any, highest: Any, name: str) -> Tens
     ends = [None if end is None else np.unique(np.asarray(end, np.float64)) for end in
             (lowest, highest)]  # fmt: skip
     if all(end is None or end.size == 1 for end in ends):
-        return low.clip(x, *(None if end is None else float(end[0]) for end in ends), name)
+        bottom, top = (None if end is None else float(end[0]) for end in ends)
+        return low.clip(x, bottom, top, name)
     if lowest is not None:
         x = maximum(low, x, np.asarray(lowest), name)
     return x if highest is None else minimum(low, x, np.asarray(highest), name)

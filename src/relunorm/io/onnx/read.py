@@ -357,7 +357,7 @@ def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
 # fmt: off
 _ENTRYWISE = ENTRYWISE | {
     "Add", "And", "Ceil", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
-    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Mean", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
     "Reciprocal", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt", "Sub",
     "Sum", "Tanh", "Where",
 }

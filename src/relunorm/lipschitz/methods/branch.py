@@ -51,8 +51,7 @@ def branch_and_bound(
     """The Lipschitz constant, as an interval.
 
     Both ends agree to 1e-10 relative when it is finished, unless a region that no float lies in may
-    be steeper than all others (for a ball: if the steepest region of its bounding box meets the
-    ball). Worst case exponential in the units that change sign.
+    be steeper than all others. Worst case exponential in the units that change sign.
 
     Args:
         setting: relu or leaky units, on a domain or on the whole space.

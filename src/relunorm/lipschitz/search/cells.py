@@ -3,7 +3,8 @@
 On a window t -> network a node is a set of decided signs. Forwards, affine forms of t below and
 above every pre-activation (a unit of either sign lies between two lines) make a wall of each
 decided sign. Any multipliers >= 0 of the walls bound a form on the cell between them: the walls
-times their multipliers and what is left over the box (`dual_bound`). `steepness` bounds the slope.
+times their multipliers and what is left over the box or the ball of the domain (`dual_bound`).
+`steepness` bounds the slope.
 
 Rounding. A number of a form is a sum over paths of products of weights, computed twice: when stable
 units were folded into the network, and here. So it is off by at most ``margin`` times ``size``, the
@@ -32,8 +33,14 @@ Array = NDArray[np.float64]
 #: A sign that is not decided.
 OPEN = -1
 
+#: No wall, of those that a programme rests on.
+NO_WALL = -1
+
 #: Corners of a cell that are kept.
 MOST_CORNERS = 64
+
+#: Half-spaces around a ball in the programmes of a node.
+MOST_CUTS = 160
 
 EPS = 2.0**-52
 TINY = 2.0**-960
@@ -42,8 +49,8 @@ TINY = 2.0**-960
 OUTPUT, AXIS, SIGN, NORM = range(4)
 
 # Entries of Nodes.whole: nodes on the stack, walls, the last layer whose forms are exact, whether
-# all forms were made at once.
-COUNT, WALLS, EXACT, MADE = range(4)
+# all forms were made at once, half-spaces around a ball that stand behind the walls.
+COUNT, WALLS, EXACT, MADE, CUTS = range(5)
 
 
 class Nodes(NamedTuple):
@@ -60,6 +67,8 @@ class Nodes(NamedTuple):
     rows: Array  # walls: rows[k] . t <= rhs[k]
     rhs: Array
     owner: NDArray[np.int64]  # the unit of a wall; -1 for sides of the domain
+    wall: NDArray[np.int64]  # (units,): the wall of a unit; -1 if it has none
+    bases: NDArray[np.int64]  # (2 units, d): walls that the last programmes rested on
     slopes: Array  # (2, units)
     memory: Array  # (7, units)
     jacobian: Array  # (2, outputs, d)
@@ -81,14 +90,18 @@ class Place(NamedTuple):
     goal: Array
     rates: Array
     columns: Array  # the weights of the network, every matrix column by column
+    ball: Array  # (3, d): its centre, its radius by coordinates, and how far the centre is off
+    norm: float  # of the ball: 1 or 2; 0 for none
+    far: float  # how far it lies from 0, at least 1
 
 
 def new_nodes(window: Window) -> Nodes:
     """The root alone."""
     d, _, units, outputs = (int(n) for n in window.net.shape)
     depth, given = units + 2, len(window.rhs)
+    most = given + units + 1 + (MOST_CUTS if window.ball is not None else 0)
     nodes = Nodes(
-        np.array([1, 0, 0, 0]),
+        np.array([1, 0, 0, 0, 0]),
         np.zeros((depth, units), np.int8),  # touched as deep as the search goes
         np.full(units, OPEN, np.int8),
         np.zeros((depth, units)),
@@ -96,9 +109,11 @@ def new_nodes(window: Window) -> Nodes:
         np.zeros(depth),
         np.zeros((4, units, d + 1)),
         _sizes(window.net),
-        np.zeros((given + units + 1, d)),
-        np.zeros(given + units + 1),
-        np.full(given + units + 1, -1),
+        np.zeros((most, d)),
+        np.zeros(most),
+        np.full(most, -1),
+        np.full(units, -1),
+        np.full((2 * units, d), NO_WALL),
         np.zeros((2, units)),
         np.zeros((7, units)),
         np.zeros((2, outputs, d)),
@@ -157,7 +172,7 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
         for i in range(net.first[q], net.first[q + 1]):
             if not before:
                 _add_up(net, nodes, bits, q, i, decided)
-            off = place.margin * nodes.size[i]
+            off, nodes.wall[i] = place.margin * nodes.size[i], -1
             if bits[i] < 0:
                 least, most = forms[0, i, d] - off, forms[1, i, d] + off
                 for k in range(d):
@@ -165,6 +180,9 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
                     least += w * (place.lo[k] if w > 0.0 else place.hi[k])
                     w = forms[1, i, k]
                     most += w * (place.hi[k] if w > 0.0 else place.lo[k])
+                if place.norm > 0.0:
+                    least = max(least, forms[0, i, d] - off - in_ball(forms[0, i], -1.0, place))
+                    most = min(most, forms[1, i, d] + off + in_ball(forms[1, i], 1.0, place))
                 low[i], high[i] = max(low[i], least), min(high[i], most)
                 decide(bits, low, high, i)
             else:
@@ -182,14 +200,14 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
                 else:
                     for k in range(d):
                         nodes.rows[m, k] = s * forms[side, i, k] / length
-                    nodes.rhs[m], nodes.owner[m] = room / length, i
+                    nodes.rhs[m], nodes.owner[m], nodes.wall[i] = room / length, i, m
                     m += 1
             if not before or bits[i] < 0 or bits[i] != shown[i]:
                 _pass_on(net, nodes, q, i, bits[i], low[i], high[i])
                 same = False
             exact = exact and bits[i] >= 0
             shown[i] = bits[i]
-    nodes.whole[WALLS], nodes.whole[MADE] = m, 1
+    nodes.whole[WALLS], nodes.whole[MADE], nodes.whole[CUTS] = m, 1, 0
     nodes.whole[EXACT] = first_open(net, bits)
     return True
 
@@ -292,6 +310,20 @@ def aim(net, nodes, unit, side):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
+def in_ball(form, sign, place):  # type: ignore[no-untyped-def]
+    """The most that sign times the gradient of a form takes on the ball of a place, rounded up."""
+    total, most, square, size = 0.0, 0.0, 0.0, 0.0
+    for k in range(len(place.lo)):
+        w = sign * form[k]
+        swing = abs(w) * place.ball[1, k]
+        total += w * place.ball[0, k] + abs(w) * place.ball[2, k]
+        most, square = max(most, swing), square + swing * swing
+        size += abs(w)
+    total += np.sqrt(square) if place.norm == 2.0 else most
+    return total + (4.0 * len(place.lo) + 16.0) * EPS * size * place.far + TINY
+
+
+@kernel_part
 def dual_bound(nodes, place, constant, count):  # type: ignore[no-untyped-def]
     """Bound ``constant`` + goal . t on the cell by ``count`` multipliers, rounded up."""
     form, left = nodes.goal[0], nodes.goal[2]
@@ -307,9 +339,13 @@ def dual_bound(nodes, place, constant, count):  # type: ignore[no-untyped-def]
         for k in range(d):
             left[k] -= w * nodes.rows[row, k]
             size += w * abs(nodes.rows[row, k])
+    rest, more = 0.0, (2.0 * (count + d) + 16.0) * EPS * size
     for k in range(d):
-        total += left[k] * (place.hi[k] if left[k] > 0.0 else place.lo[k])
-    return total + (2.0 * (count + d) + 16.0) * EPS * size + TINY
+        rest += left[k] * (place.hi[k] if left[k] > 0.0 else place.lo[k])
+    if place.norm > 0.0:
+        curved = in_ball(left, 1.0, place) + more * (place.far - 1.0)
+        rest = min(rest, curved)
+    return total + rest + more + TINY
 
 
 @kernel_part

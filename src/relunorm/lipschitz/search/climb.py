@@ -11,12 +11,14 @@ import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.compiled.simplex import FOUND, maximize
+from relunorm.compiled.simplex import FOUND
 from relunorm.domain import Box
 from relunorm.lipschitz.search import slopes
 from relunorm.lipschitz.search.cells import EXACT, WALLS, aim, new_nodes, steepness, walls
 from relunorm.lipschitz.search.corners import middle, remember
-from relunorm.lipschitz.search.signs import INSIDE, slope_at
+from relunorm.lipschitz.search.programmes import over_cell
+from relunorm.lipschitz.search.reaches import INSIDE
+from relunorm.lipschitz.search.signs import slope_at
 from relunorm.lipschitz.search.slopes import new_place
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
@@ -66,12 +68,12 @@ def _climb(net, nodes, place, point, signs):  # type: ignore[no-untyped-def]
         pass
     if not walls(net, nodes, place):
         return False
-    d, m, goal, work = net.shape[0], nodes.whole[WALLS], nodes.goal[0], nodes.work
+    d, m, goal = net.shape[0], nodes.whole[WALLS], nodes.goal[0]
     nodes.found[0] = 0
     for at in range(m):  # away from every wall
         for k in range(d):
             goal[k] = -nodes.rows[at, k]
-        if maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work) == FOUND:
+        if over_cell(nodes, place) == FOUND:
             remember(nodes)
     if nodes.found[0] == 0:
         return False
@@ -108,8 +110,8 @@ def _enters(net, nodes, place, unit):  # type: ignore[no-untyped-def]
     goal, work = nodes.goal[0], nodes.work
     if not walls(net, nodes, place):
         return False
-    reach, square, m = aim(net, nodes, unit, np.int64(nodes.bits[0, unit])), 0.0, nodes.whole[WALLS]
-    if maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work) != FOUND:
+    reach, square = aim(net, nodes, unit, np.int64(nodes.bits[0, unit])), 0.0
+    if over_cell(nodes, place) != FOUND:
         return False
     for k in range(net.shape[0]):
         reach += goal[k] * work.x[k]

@@ -34,8 +34,7 @@ from relunorm.lipschitz.search.cells import (
     walls,
 )
 from relunorm.lipschitz.search.lookahead import is_low
-from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import (
+from relunorm.lipschitz.search.marks import (
     FORMS,
     LOW,
     NEED,
@@ -45,10 +44,11 @@ from relunorm.lipschitz.search.signs import (
     SHUT,
     SPLIT,
     TOUCH,
-    halve,
-    narrow,
 )
+from relunorm.lipschitz.search.reaches import narrow
+from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import is_empty, new_place
+from relunorm.lipschitz.search.splits import halve
 from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
 from relunorm.search.document import Document, decoded, encoded, finite
@@ -101,7 +101,7 @@ class SlopeProof(Document):
         box_duals: multipliers that prove the box around a polytope.
     """
 
-    SCHEMA: ClassVar[str] = "relunorm.slopes/2"
+    SCHEMA: ClassVar[str] = "relunorm.slopes/3"
     KEYS: ClassVar[frozenset[str]] = frozenset(("network", "domain", "claims"))
 
     digest: str

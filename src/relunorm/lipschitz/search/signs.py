@@ -9,53 +9,43 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.compiled.simplex import (
-    ABSENT,
-    EMPTY,
-    FEASIBLE,
-    FOUND,
-    STOPPED,
-    maximize,
-    pivot_row,
-    violated,
-)
-from relunorm.lipschitz.search.cells import (
-    COUNT,
-    EXACT,
-    OPEN,
-    OUTPUT,
-    WALLS,
-    aim,
-    decide,
-    dual_bound,
-    first_open,
-    keep,
-    steepness,
-    walls,
-)
-from relunorm.lipschitz.search.corners import beyond, cut_off, divide, middle, remember
+from relunorm.compiled.simplex import EMPTY, FOUND, STOPPED
+from relunorm.lipschitz.search.cells import COUNT, EXACT, OUTPUT, WALLS, keep, steepness
+from relunorm.lipschitz.search.corners import cut_off, divide
 from relunorm.lipschitz.search.lookahead import is_low
-
-#: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
-INSIDE = 1e-9
-#: A sign is tried where the bound exceeds the limit by at most so many times what it can change,
-#: roughly; and so many units of the first open layer at which to split.
-PULL, LOOKS = 1.2, 6
-#: Bounds of a unit are taken over when they are narrower by this share.
-NARROWER = 0.1
-# What a run of the search ended with.
-DONE, IMPROVED, ASK, FULL, CUT_OFF, CLOSED, ON = range(7)
-# Entries of the record: the best slope, what is added to it, the bound of cells that stay open, how
-# far the node on top has come, where in that stage, corners added up, unit and side asked about,
-# whether a side may be empty, whether regions that floats can enter do not count.
-BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE, DOUBT, LISTED = range(10)
-# Stages of a node.
-START, REACHING, DEEPER, SPLITTING, LEAF, LEFT = range(6)
-
-#: Marks on the tape: none, forms and walls, a bound of a unit, no point, a sign that is needed, two
-#: halves, a bound that closes, a side that is empty in rational arithmetic, a limit that no bound
-#: with further signs exceeds.
-NO_MARK, FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH, LOW = (float(k) for k in range(9))
+from relunorm.lipschitz.search.marks import (
+    ASK,
+    BEST,
+    CLOSED,
+    CORNERS,
+    CUT_OFF,
+    DEEPER,
+    DONE,
+    DOUBT,
+    FLOOR,
+    FULL,
+    IMPROVED,
+    LEAF,
+    LEFT,
+    LISTED,
+    LOW,
+    ON,
+    REACHING,
+    RESUME,
+    SHUT,
+    SIDE,
+    SLACK,
+    SPLIT,
+    SPLITTING,
+    STAGE,
+    START,
+    UNIT,
+    put,
+    put_sign,
+)
+from relunorm.lipschitz.search.programmes import over_cell
+from relunorm.lipschitz.search.reaches import INSIDE, contradict, deeper, form, reaches
+from relunorm.lipschitz.search.splits import halve, split
 
 
 @kernel
@@ -74,23 +64,23 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
                 return FULL
             code = _begin(net, nodes, place, record, limit, tape, used)
         if code == ON and record[STAGE] == REACHING:
-            code = _reaches(net, nodes, place, record, tape, used)
+            code = reaches(net, nodes, place, record, tape, used)
         if code == ON and record[STAGE] == DEEPER:
-            code = _deeper(net, nodes, place, record, tape, used)
+            code = deeper(net, nodes, place, record, tape, used)
         if code == ON and record[STAGE] == SPLITTING:
             value = slope_at(net, nodes, place, nodes.goal[1], signs)
             improved = value > record[BEST]
             if improved:
                 _copy(nodes.goal[1], point)
-            unit = _split(net, nodes, bits, place, gains, limit, tape, used)
+            unit = split(net, nodes, bits, place, gains, limit, tape, used)
             keep(nodes, top, steepness(net, bits, nodes, place))
             if unit == -1 or nodes.kept[top] <= limit:
-                code = _shut(nodes, tape, used)
+                code = shut(nodes, tape, used)
             elif unit >= 0 and _is_low(net, nodes, bits, place, limit, tape, used):
                 code = CLOSED
             elif unit >= 0:
                 first = 1 if gains[1, unit] >= gains[0, unit] else 0
-                _put_sign(tape, used, SPLIT, unit, first)
+                put_sign(tape, used, SPLIT, unit, first)
                 halve(net, nodes, place, unit, first)
                 divide(nodes, unit, first)
                 record[STAGE] = START
@@ -114,36 +104,12 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
             # a region that is as steep as the best seen, or one that nobody can enter
             if nodes.kept[top] > limit and (record[DOUBT] or not record[LISTED]):
                 record[FLOOR] = nodes.kept[top]
-            code = _shut(nodes, tape, used)
+            code = shut(nodes, tape, used)
         if code == CLOSED:
             record[STAGE] = START
         elif code != ON:
             return code
     return DONE
-
-
-@kernel_part
-def _put(tape, used, value):  # type: ignore[no-untyped-def]
-    """Write a number."""
-    tape[used[0]] = value
-    used[0] += 1
-
-
-@kernel_part
-def _put_sign(tape, used, mark, unit, side):  # type: ignore[no-untyped-def]
-    """Write a mark, a unit and one of its sides."""
-    at = used[0]
-    tape[at], tape[at + 1], tape[at + 2] = mark, unit, side
-    used[0] = at + 3
-
-
-@kernel_part
-def _put_multipliers(nodes, tape, used, count):  # type: ignore[no-untyped-def]
-    at = used[0]
-    tape[at] = count
-    for p in range(count):
-        tape[at + 1 + p], tape[at + 1 + count + p] = nodes.picks[p], nodes.weights[p]
-    used[0] = at + 1 + 2 * count
 
 
 @kernel_part
@@ -153,9 +119,9 @@ def _copy(source, target):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def _shut(nodes, tape, used):  # type: ignore[no-untyped-def]
+def shut(nodes, tape, used):  # type: ignore[no-untyped-def]
     """Close the top node by its bound."""
-    _put(tape, used, SHUT)
+    put(tape, used, SHUT)
     nodes.whole[COUNT] -= 1
     return CLOSED
 
@@ -166,275 +132,25 @@ def _is_low(net, nodes, bits, place, limit, tape, used):  # type: ignore[no-unty
     below = np.float64(np.float32(limit - 1e-7 * abs(limit)))  # as on the tape
     if place.goal[OUTPUT] < 0.0 or not is_low(net, nodes, bits, place, below):
         return False
-    _put(tape, used, LOW)
-    _put(tape, used, below)
+    put(tape, used, LOW)
+    put(tape, used, below)
     nodes.whole[COUNT] -= 1
     return True
-
-
-@kernel_part
-def _form(net, nodes, place, tape, used):  # type: ignore[no-untyped-def]
-    """Forms and walls of the top node; False where it is empty, and off the stack."""
-    _put(tape, used, FORMS)
-    if walls(net, nodes, place):
-        return True
-    nodes.whole[COUNT] -= 1
-    return False
 
 
 @kernel_part
 def _begin(net, nodes, place, record, limit, tape, used):  # type: ignore[no-untyped-def]
     top = nodes.whole[COUNT] - 1
     if nodes.kept[top] <= limit:
-        return _shut(nodes, tape, used)
-    if not _form(net, nodes, place, tape, used):
+        return shut(nodes, tape, used)
+    if not form(net, nodes, place, tape, used):
         return CLOSED
     keep(nodes, top, steepness(net, nodes.bits[top], nodes, place))
     if nodes.kept[top] <= limit:
-        return _shut(nodes, tape, used)
+        return shut(nodes, tape, used)
     cut_off(nodes, place)
     record[STAGE], record[RESUME] = REACHING, 0.0
     return ON
-
-
-@kernel_part
-def _multipliers(nodes):  # type: ignore[no-untyped-def]
-    """Walls with multipliers after a programme."""
-    count = 0
-    for j in range(len(nodes.work.basis)):
-        if nodes.work.basis[j] >= 0 and nodes.work.multipliers[j] > 0.0:
-            nodes.picks[count] = nodes.work.basis[j]
-            nodes.weights[count] = np.float32(nodes.work.multipliers[j])  # as on the tape
-            count += 1
-    return count
-
-
-@kernel_part
-def _contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
-    """Whether walls contradict each other for certain, after a programme said so."""
-    work, m = nodes.work, nodes.whole[WALLS]
-    row, _ = violated(
-        nodes.rows, nodes.rhs, m, place.lo, place.hi, work.x, FEASIBLE, np.bool_(False)
-    )
-    pivot_row(nodes.rows, row, work.inverse, work.pivot_row)
-    count = 0
-    if row >= 0:
-        nodes.picks[0], nodes.weights[0], count = row, 1.0, 1
-    for j in range(len(work.basis)):
-        if work.basis[j] >= 0 and work.pivot_row[j] < 0.0 and count < len(nodes.picks):
-            nodes.picks[count] = work.basis[j]
-            nodes.weights[count] = np.float32(-work.pivot_row[j])
-            count += 1
-    for k in range(len(place.lo)):
-        nodes.goal[0, k] = 0.0
-    if not dual_bound(nodes, place, 0.0, count) < 0.0:
-        return False
-    _put(tape, used, NOTHING)
-    _put_multipliers(nodes, tape, used, count)
-    nodes.whole[COUNT] -= 1
-    return True
-
-
-@kernel_part
-def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
-    """How far the units of the first open layer reach on the cell; a point of it in goal[1]."""
-    d, q, m = net.shape[0], nodes.whole[EXACT], nodes.whole[WALLS]
-    top = nodes.whole[COUNT] - 1
-    bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
-    goal, work = nodes.goal[0], nodes.work
-    begin = net.first[q] if q < net.shape[1] else 0
-    units = net.first[q + 1] - begin if q < net.shape[1] else 0
-    for at in range(int(record[RESUME]), 2 * units):
-        i, side = begin + at // 2, at % 2
-        if bits[i] >= 0:
-            continue
-        constant = aim(net, nodes, i, side)
-        square, off = 0.0, place.margin * nodes.size[i]
-        for k in range(d):
-            square += goal[k] * goal[k]
-        least = INSIDE * np.sqrt(square) + 4.0 * off
-        old = high[i] if side else -low[i]
-        worth = old - NARROWER * (high[i] - low[i])
-        if beyond(nodes, max(least, worth) - constant):
-            continue  # a corner shows that a programme would not help
-        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
-        record[RESUME] = at
-        if status == STOPPED:
-            return CUT_OFF
-        if status == EMPTY and _contradict(nodes, place, tape, used):
-            return CLOSED
-        if status != FOUND:
-            continue
-        reach = constant
-        for k in range(d):
-            reach += goal[k] * work.x[k]
-        remember(nodes)
-        count = _multipliers(nodes)
-        value = dual_bound(nodes, place, constant + off, count)
-        if value <= 0.0 or value < worth:
-            _put_sign(tape, used, REACH, i, side)
-            _put_multipliers(nodes, tape, used, count)
-            narrow(bits, low, high, i, side, value)
-        if bits[i] < 0 and reach <= least:
-            record[UNIT], record[SIDE] = i, side
-            return ASK
-    if nodes.found[top] == 0:
-        for k in range(d):
-            goal[k] = 0.0
-        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
-        if status == STOPPED:
-            return CUT_OFF
-        if status == EMPTY and _contradict(nodes, place, tape, used):
-            return CLOSED
-        remember(nodes)
-    middle(nodes)
-    record[STAGE], record[RESUME] = DEEPER, 0.0
-    return ON
-
-
-@kernel_part
-def narrow(bits, low, high, i, side, value):  # type: ignore[no-untyped-def]
-    """Take over a bound of a unit (side 1) or of its negative."""
-    if side:
-        high[i] = min(high[i], value)
-    else:
-        low[i] = max(low[i], -value)
-    decide(bits, low, high, i)
-
-
-@kernel_part
-def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
-    """Decide signs of later layers that the cell leaves no choice."""
-    d, q = net.shape[0], nodes.whole[EXACT]
-    top = nodes.whole[COUNT] - 1
-    bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
-    goal, mean, work = nodes.goal[0], nodes.goal[1], nodes.work
-    record[STAGE] = SPLITTING
-    if q + 1 >= net.shape[1]:
-        return ON
-    if not _form(net, nodes, place, tape, used):
-        return CLOSED
-    cut_off(nodes, place)
-    m = nodes.whole[WALLS]
-    for i in range(net.first[q + 1], net.shape[2]):
-        for side in range(2):
-            if bits[i] >= 0:
-                break
-            constant = aim(net, nodes, i, side) + place.margin * nodes.size[i]
-            here = constant
-            for k in range(d):
-                here += goal[k] * mean[k]
-            if here > 0.0 or beyond(nodes, -constant):
-                continue
-            stop = -constant - 1e-12 * nodes.size[i]
-            status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, work)
-            if status == STOPPED:
-                return CUT_OFF
-            if status == EMPTY and _contradict(nodes, place, tape, used):
-                return CLOSED
-            if status == FOUND:
-                remember(nodes)
-            if status == ABSENT:
-                count = _multipliers(nodes)
-                value = dual_bound(nodes, place, constant, count)
-                if value <= 0.0:
-                    _put_sign(tape, used, REACH, i, side)
-                    _put_multipliers(nodes, tape, used, count)
-                    narrow(bits, low, high, i, side, value)
-    return ON
-
-
-@kernel_part
-def _split(net, nodes, bits, place, gains, limit, tape, used):  # type: ignore[no-untyped-def]
-    """Decide signs without which the bound is not above the limit; the unit to split at.
-
-    Returns -1 where no sign is left to a unit, -2 where all are decided, -3 where forms are needed.
-    """
-    if place.goal[OUTPUT] < 0.0:
-        return _widest(net, nodes, bits, place)
-    excess = steepness(net, bits, nodes, place) - limit
-    pulls = nodes.memory[5]
-    for q in range(net.shape[1]):
-        jump = abs(net.slopes[q, 1] - net.slopes[q, 0])
-        for i in range(net.first[q], net.first[q + 1]):
-            size = max(abs(nodes.memory[0, i]), abs(nodes.memory[1, i]))
-            pulls[i] = abs(nodes.memory[4, i]) * size * jump if bits[i] < 0 else -1.0
-            gains[0, i] = np.nan
-    for i in range(net.shape[2]):
-        if PULL * pulls[i] >= excess and _try(net, nodes, bits, place, gains, i, limit, tape, used):
-            return -1
-    first = first_open(net, bits)
-    if first == net.shape[1]:
-        return -2
-    unit, least = -1, np.inf
-    for _ in range(LOOKS):
-        i = -1
-        for j in range(net.first[first], net.first[first + 1]):
-            if bits[j] < 0 and pulls[j] >= 0.0 and (i < 0 or pulls[j] > pulls[i]):
-                i = j
-        if i < 0:
-            break
-        pulls[i] = -1.0
-        if np.isnan(gains[0, i]):
-            if _try(net, nodes, bits, place, gains, i, limit, tape, used):
-                return -1
-            if bits[i] >= 0:
-                continue
-        one, other = gains[0, i] - limit, gains[1, i] - limit
-        score = one * other + 1e-3 * (one + other) * max(one, other)
-        if unit < 0 or score < least:
-            unit, least = i, score
-    return unit if unit >= 0 else -3
-
-
-@kernel_part
-def _try(net, nodes, bits, place, gains, i, limit, tape, used):  # type: ignore[no-untyped-def]
-    """Bounds with a unit decided; decide it where one side is not above the limit.
-
-    True where neither is.
-    """
-    for side in range(2):
-        if bits[i] >= 0:
-            break
-        bits[i] = side
-        gains[side, i] = steepness(net, bits, nodes, place)
-        bits[i] = OPEN
-        if gains[side, i] <= limit:
-            bits[i] = 1 - side
-            _put_sign(tape, used, NEED, i, 1 - side)
-            if steepness(net, bits, nodes, place) <= limit:
-                return True
-    return False
-
-
-@kernel_part
-def _widest(net, nodes, bits, place):  # type: ignore[no-untyped-def]
-    """The unit of the first open layer that may change a norm most; see `_split`."""
-    first = first_open(net, bits)
-    if first == net.shape[1]:
-        return -2
-    if first > nodes.whole[EXACT]:
-        return -3
-    steepness(net, bits, nodes, place)
-    unit, most = -1, -1.0
-    for i in range(net.first[first], net.first[first + 1]):
-        if bits[i] < 0 and nodes.memory[2, i] > most:
-            unit, most = i, nodes.memory[2, i]
-    return unit
-
-
-@kernel_part
-def halve(net, nodes, place, unit, first):  # type: ignore[no-untyped-def]
-    """Put two nodes in the place of the top one, the ``first`` side of a unit on top."""
-    top = nodes.whole[COUNT] - 1
-    for i in range(net.shape[2]):
-        nodes.bits[top + 1, i] = nodes.bits[top, i]
-        nodes.low[top + 1, i], nodes.high[top + 1, i] = nodes.low[top, i], nodes.high[top, i]
-    nodes.bits[top + 1, unit], nodes.bits[top, unit] = first, 1 - first
-    nodes.kept[top + 1] = nodes.kept[top]
-    for at in range(top, top + 2):
-        keep(nodes, at, steepness(net, nodes.bits[at], nodes, place))
-    nodes.whole[COUNT] += 1
 
 
 @kernel_part
@@ -470,7 +186,7 @@ def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
     """A point inside the cell, all signs decided, in goal[1]; ASK for a side that may be empty."""
     d, goal, mean, work = net.shape[0], nodes.goal[0], nodes.goal[1], nodes.work
     if record[RESUME] < 0.0:
-        if not _form(net, nodes, place, tape, used):
+        if not form(net, nodes, place, tape, used):
             return CLOSED
         record[RESUME] = place.given
         for k in range(d):
@@ -482,10 +198,10 @@ def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
             goal[k] = -nodes.rows[at, k] if at < m else 0.0
         if at >= m:
             goal[(at - m) // 2] = 1.0 if (at - m) % 2 else -1.0
-        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
+        status = over_cell(nodes, place)
         if status == STOPPED:
             return CUT_OFF
-        if status == EMPTY and _contradict(nodes, place, tape, used):
+        if status == EMPTY and contradict(nodes, place, tape, used):
             return CLOSED
         if status != FOUND:
             continue

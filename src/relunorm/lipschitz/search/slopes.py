@@ -29,7 +29,7 @@ from relunorm.domain import Box
 from relunorm.extrema.localize import localize
 from relunorm.lipschitz.search.cells import COUNT, EXACT, OUTPUT, Nodes, Place, new_nodes
 from relunorm.lipschitz.search.contacts import Contacts
-from relunorm.lipschitz.search.signs import (
+from relunorm.lipschitz.search.marks import (
     ASK,
     BEST,
     DOUBT,
@@ -46,8 +46,8 @@ from relunorm.lipschitz.search.signs import (
     START,
     TOUCH,
     UNIT,
-    explore,
 )
+from relunorm.lipschitz.search.signs import explore
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -58,6 +58,8 @@ Array = NDArray[np.float64]
 
 #: A node is left when its bound exceeds the best slope by at most this share of the largest one.
 CLOSE = 1e-10
+#: A ball that lies farther than this from its box, in half-widths, is left to the box.
+FARTHEST = 1e100
 #: Numbers of a tape in memory.
 TAPE = 1 << 16
 
@@ -116,7 +118,7 @@ class Slopes:
         self._record[BEST], self._record[FLOOR] = -np.inf, target
         self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
         self._gains = np.zeros((2, units))
-        self.tape = Tape()
+        self.tape = Tape(later=True)
 
     @property
     def best(self) -> float:
@@ -203,7 +205,22 @@ def new_place(window: Window, goal: tuple[int, int, float] | float, margin: floa
         lo, hi = lo - off, hi + off
     given = np.int64(len(window.rhs))
     columns = _by_columns(window.net)
-    return Place(lo, hi, given, margin, np.array(entries, dtype=float), window.rates, columns)
+    question = np.array(entries, dtype=float), window.rates, columns
+    return Place(lo, hi, given, margin, *question, *_ball(window))
+
+
+def _ball(window: Window) -> tuple[Array, float, float]:
+    """The ball of a window in its coordinates, rounded outward: see `Place`."""
+    ball = np.zeros((3, len(window.lo)))
+    if window.ball is None or window.homogeneous:
+        return ball, 0.0, 1.0
+    middle, radius, norm = window.ball
+    with np.errstate(over="ignore", invalid="ignore"):
+        ball[0] = (middle - window.shift) / window.scale
+        ball[1] = radius / window.scale * (1.0 + 2.0**-50)
+        ball[2] = 2.0**-50 * (np.abs(middle) + np.abs(window.shift)) / window.scale
+        far = float(max(1.0, np.abs(ball).sum(axis=0).max()))
+    return (ball, float(norm), far) if far < FARTHEST else (np.zeros_like(ball), 0.0, 1.0)
 
 
 def _by_columns(net: Packed) -> Array:

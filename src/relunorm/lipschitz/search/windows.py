@@ -35,6 +35,7 @@ class Window:
         rates: dt/dx per coordinate, for Jacobians in x; 0 for the homogeneous coordinate.
         scale, shift: x = scale * t + shift, or scale * t / s for a homogeneous window.
         homogeneous: whether the last coordinate is s.
+        ball: (m, r, p) where the domain lies in |x - m|_p <= r, too.
     """
 
     net: Packed
@@ -46,6 +47,7 @@ class Window:
     scale: Vector
     shift: Vector
     homogeneous: bool = False
+    ball: tuple[Vector, float, int] | None = None
 
     def to_input(self, t: Vector) -> Vector | None:
         """The point of the input space, None for a point at infinity."""
@@ -58,8 +60,6 @@ def windows(
     network: Network, domain: Domain | None, half_spaces: HalfSpaces | None = None
 ) -> Iterator[Window]:
     """The windows that together see every region meeting the interior of the domain.
-
-    For a ball: its bounding box, so more than asked (an outer bound).
 
     Args:
         half_spaces: (A, b), what else bounds the domain.
@@ -144,4 +144,5 @@ def bounded(network: Network, domain: Domain, half_spaces: HalfSpaces | None = N
         1 / half,
         half,
         np.array(box.center),
+        ball=domain.norm_bound,
     )
