@@ -124,7 +124,7 @@ def test_a_folder_that_is_not_there_is_told_before_the_work(
 
 def test_an_answer_without_a_proof_is_printed_all_the_same(tmp_path: Path) -> None:
     proof = tmp_path / "proof.json"
-    arguments = ["lipschitz", "example:moons", "--method", "spectral", "--proof", str(proof)]
+    arguments = ["lipschitz", "example:moons", "--method", "product", "--proof", str(proof)]
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert done.exit_code == 3
     assert "there is no proof to write" in done.stderr

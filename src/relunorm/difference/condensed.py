@@ -74,16 +74,20 @@ class Flat(NamedTuple):
 def flatten(pair: Pair) -> Flat:
     """Two paired networks in arrays."""
     blocks = [(k, s) for k, affine in enumerate(pair.maps) for s in affine.W]
-    numbers = [[getattr(pair.maps[k], name)[s].ravel() for k, s in blocks] for name in "WVD"]
-    lengths = [len(block) for block in numbers[0]]
-    none = np.empty(0)
+    lengths = [pair.maps[k].W[s].size for k, s in blocks]
+    W, V, D = (
+        np.concatenate([np.empty(0), *(getattr(pair.maps[k], name)[s].ravel() for k, s in blocks)])
+        for name in "WVD"
+    )
     return Flat(
         np.cumsum([0, *(affine.size for affine in pair.maps)]),
         np.array(pair.below, dtype=np.float64),
         np.array([k for k, _ in blocks], dtype=np.intp),
         np.array([s for _, s in blocks], dtype=np.intp),
         np.cumsum([0, *lengths[:-1]]),
-        *(np.concatenate([none, *blocks]) for blocks in numbers),
+        W,
+        V,
+        D,
         np.concatenate([affine.b for affine in pair.maps]),
         np.concatenate([affine.c for affine in pair.maps]),
         np.concatenate([affine.shift for affine in pair.maps]),

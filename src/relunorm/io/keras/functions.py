@@ -54,7 +54,7 @@ def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
         return computed(lambda *all_, **more: op.call(*all_, **more), *filled,
                         **{key: _with(arg, given) for key, arg in named.items()})  # fmt: skip
 
-    if "constant_values" in named or (type(op).__name__ == "Pad" and len(args) > 1):
+    if type(op).__name__ == "Pad" and [*args[1:], *named.values()] not in ([], [None]):
         raise CannotLower("with another constant than 0")
     return operations.moved(low, values, run)
 
