@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planted import networks
 from strategies import networks as any_networks
+from typer.testing import CliRunner
 
 import relunorm as rn
 from relunorm import matrix as mx
-from relunorm.cli.models.normalize import normalize as command
+from relunorm.cli import app
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import seal
 from relunorm.forms.rewrite import row_norms
@@ -350,8 +351,8 @@ def test_constant_and_affine_networks() -> None:
 
 def test_forms_are_named_where_they_are_asked_for() -> None:
     *most, last = SHAPES
-    (option,) = get_type_hints(command, include_extras=True)["form"].__metadata__
-    assert f"{', '.join(most)} or {last} " in option.help
+    result = CliRunner().invoke(app, ["normalize", "--help"], env={"COLUMNS": "300"})
+    assert f"{', '.join(most)} or {last} " in result.output
     text = " ".join((rn.normalize.__doc__ or "").split())
     assert (
         f"form: {', '.join(most)} or {last};".replace("minimal", "minimal (removal only)") in text

@@ -102,7 +102,9 @@ def _along_one(arguments: dict[str, Any], axis: int, axes: int) -> dict[str, Any
     Of a length of 1 torch can be wrong: it takes the strides of (n, 1, h, 1) for channels last.
     """
     scales = ("scales_d", "scales_h", "scales_w")[-axes:]
-    changed = {name: None for name in scales if name in arguments and name != scales[axis]}
+    changed: dict[str, Any] = {
+        name: None for name in scales if name in arguments and name != scales[axis]
+    }
     for name, kept in (("output_size", 2), ("scale_factors", 1.0)):
         if arguments.get(name) is not None:
             changed[name] = [x if k == axis else kept for k, x in enumerate(arguments[name])]
