@@ -11,7 +11,9 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
-from relunorm.difference.condensed import OFF, ON, OPEN, bound_boxes, flatten
+from relunorm.difference.condensed.flat import flatten
+from relunorm.difference.condensed.kernel import bound_boxes
+from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import pair_up
