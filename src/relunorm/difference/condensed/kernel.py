@@ -48,11 +48,14 @@ def bound_boxes(
         score: (boxes, inputs), gets what cutting across each input promises.
         corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
     """
-    _bound_all(flat, new_memory(flat, lo.shape[1]), Boxes(lo, hi, signs, upper, score, corner))
+    # boxes of users are read-only: a type of its own, for which all would be compiled again
+    lo, hi = (np.require(ends, requirements=["C", "W"]) for ends in (lo, hi))
+    bound_all(flat, new_memory(flat, lo.shape[1]), Boxes(lo, hi, signs, upper, score, corner))
 
 
 @kernel
-def _bound_all(flat, memory, boxes):
+def bound_all(flat, memory, boxes):
+    """Bound all of them."""
     for k in range(len(boxes.lo)):
         lo, hi = boxes.lo[k], boxes.hi[k]
         _bound(flat, memory, lo, hi, boxes.signs[k], boxes.upper[k])
@@ -85,9 +88,12 @@ def _bound(flat, memory, lo, hi, signs, upper):
 @kernel_part
 def _judge(flat, memory, lo, hi, upper, score, corner):
     """Where the worst row is largest, and how much each input has to do with what it loses."""
-    places, ends, slope, d = memory.places, memory.ends, memory.slope, len(lo)
-    layers = len(flat.below)
-    K, worst = places.opened[layers], np.argmax(upper)
+    places, ends, slope = memory.places, memory.ends, memory.slope
+    layers, d, worst = len(flat.below), len(lo), 0
+    for r in range(len(upper)):
+        if upper[r] > upper[worst]:
+            worst = r
+    K = places.opened[layers]
     a, b = worst * (1 + d + K) + 1, worst * K
     for j in range(d):
         corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
@@ -105,7 +111,8 @@ def _judge(flat, memory, lo, hi, upper, score, corner):
 @kernel_part
 def _chord(memory, m, k):
     """The slope of z of open unit k of layer m by inputs, with open units on their chords."""
-    z, slope, d, k0 = memory.z, memory.slope, len(memory.center), memory.places.opened[m]
+    z, slope = memory.z, memory.slope
+    d, k0 = len(memory.center), memory.places.opened[m]
     row = memory.places.open_row[m] + (k - k0) * (1 + d + k0) + 1
     for j in range(d):
         slope[k * d + j] = z.open[row + j]

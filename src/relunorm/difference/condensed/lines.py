@@ -36,7 +36,7 @@ def difference_lines(of_q, k, of_z, of_y, zl, zu, el, eu):
         g = (last - first) / (eu - el) if eu > el else 0.0
         # both ends, so that the line holds where they were rounded apart
         c = sign * max(sign * (first - g * el), sign * (last - g * eu))
-        best_g, best_k, best_c, best = g, 0.0, c, sign * (g * e + c)
+        best, best_k = sign * (g * e + c), 0.0
         for tilt in range(2):
             if side == 0:
                 ours, theirs, lift = of_y[0, k], _below(of_z, k, tilt), of_y[1, k]
@@ -44,8 +44,9 @@ def difference_lines(of_q, k, of_z, of_y, zl, zu, el, eu):
                 ours, theirs, lift = _below(of_y, k, tilt), of_z[0, k], -of_z[1, k]
             joint = sign * (ours * (e + z) + lift - theirs * z)
             if joint < best:
-                best_g, best_k, best_c, best = ours, ours - theirs, lift, joint
-        of_q[3 * side, k], of_q[3 * side + 1, k], of_q[3 * side + 2, k] = best_g, best_k, best_c
+                best, best_k = joint, ours - theirs
+                g, c = ours, lift
+        of_q[3 * side, k], of_q[3 * side + 1, k], of_q[3 * side + 2, k] = g, best_k, c
 
 
 @kernel_part

@@ -11,7 +11,8 @@ from relunorm.compiled.products import add_product
 @kernel_part
 def put_in(flat, memory, layer, count):
     """Rows and sizes of z, y and e of the active units of a layer; of the outputs those of e."""
-    places, z, y, e = memory.places, memory.z, memory.y, memory.e
+    places = memory.places
+    z, y, e = memory.z, memory.y, memory.e
     first, K = flat.start[layer], places.opened[layer]
     wide = 1 + len(memory.center) + K
     _constants(z, flat.b, first, places.active, count, wide)
@@ -46,8 +47,8 @@ def _constants(form, constants, first, active, count, wide):
 @loose_part
 def _inputs(memory, form, weights, at, count, wide):
     """A layer reads the inputs."""
-    now, size, active, far = form.now, form.size, memory.places.active, memory.far
-    d = len(far)
+    now, size, active = form.now, form.size, memory.places.active
+    far, d = memory.far, len(memory.far)
     for r in range(count):
         row, to = at + active[r] * d, r * wide + 1
         more = 0.0
@@ -60,8 +61,8 @@ def _inputs(memory, form, weights, at, count, wide):
 @kernel_part
 def _put_open(flat, memory, at, m, count, wide):
     """A layer reads the open units of layer m: p in z, p' in y, p and q in e."""
-    z, y, e, q = memory.z, memory.y, memory.e, memory.q
-    first = 1 + len(memory.center)
+    z, y, e = memory.z, memory.y, memory.e
+    q, first = memory.q, 1 + len(memory.center)
     _open(flat, memory.places, flat.W, at, m, count, z.now, wide, first, z.size, z.top)
     _open(flat, memory.places, flat.V, at, m, count, y.now, wide, first, y.size, y.top)
     _open(flat, memory.places, flat.D, at, m, count, e.now, wide, first, e.size, z.top)
@@ -86,9 +87,8 @@ def _open(flat, places, weights, at, m, count, now, wide, first, size, top):
 @kernel_part
 def _put_kept(flat, memory, at, m, count, wide, last):
     """A layer reads the units of layer m that are put in."""
-    places, weights, z, y, e, q = (
-        memory.places, memory.weights, memory.z, memory.y, memory.e, memory.q,
-    )  # fmt: skip
+    places, weights, q = memory.places, memory.weights, memory.q
+    z, y, e = memory.z, memory.y, memory.e
     many, before = places.kept[m + 1] - places.kept[m], places.opened[m]
     below, row, rest = 1 + len(memory.center) + before, places.kept_row[m], places.kept_rest[m]
     if not last:

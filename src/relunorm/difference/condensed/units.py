@@ -27,7 +27,7 @@ def read_rows(flat, memory, signs, layer):
 @kernel_part
 def bound_open(flat, memory, signs, layer, count, steps):
     """Bound z, y and e of the units that were open; returns how many those are."""
-    places, ends, opened = memory.places, memory.ends, 0
+    places, ends, opened = memory.places, memory.ends, np.int64(0)
     for r in range(count):
         if signs[flat.start[layer] + places.active[r]] == OPEN:
             places.some[opened] = r
@@ -61,7 +61,7 @@ def settle(flat, memory, signs, layer, count, opened):
     places.open_rest[layer + 1] = places.open_rest[layer]
     places.kept_row[layer + 1] = places.kept_row[layer]
     places.kept_rest[layer + 1] = places.kept_rest[layer]
-    i = 0
+    i = np.int64(0)
     for r in range(count):
         unit = flat.start[layer] + places.active[r]
         if signs[unit] == OPEN:
@@ -87,8 +87,8 @@ def _sign(memory, layer, unit, r, i, opened):
         return ON
     if zu <= 0.0 and yu <= 0.0:
         return OFF
-    z, y, e, places = memory.z, memory.y, memory.e, memory.places
-    k = places.opened[layer + 1]
+    z, y, e = memory.z, memory.y, memory.e
+    places, k = memory.places, memory.places.opened[layer + 1]
     relu_lines(z.lines, k, zl, zu)
     relu_lines(y.lines, k, yl, yu)
     difference_lines(e.lines, k, z.lines, y.lines, zl, zu, el, eu)
@@ -111,10 +111,10 @@ def _sign(memory, layer, unit, r, i, opened):
 @kernel_part
 def _keep(memory, layer, unit, r, factor):
     """Keep the rows of a unit that is put in, times its slope."""
-    z, y, e, places = memory.z, memory.y, memory.e, memory.places
-    f, K = places.kept[layer + 1], places.opened[layer]
-    at, rest, wide = places.kept_row[layer + 1], places.kept_rest[layer + 1], len(memory.center)
-    wide += 1 + K
+    z, y, e = memory.z, memory.y, memory.e
+    places, K = memory.places, memory.places.opened[layer]
+    f, at, rest = places.kept[layer + 1], places.kept_row[layer + 1], places.kept_rest[layer + 1]
+    wide = 1 + len(memory.center) + K
     places.kept_unit[f] = unit
     z.kept_size[f], y.kept_size[f] = factor * z.size[r], factor * y.size[r]
     e.kept_size[f] = factor * e.size[r]
