@@ -76,6 +76,14 @@ TORCH = {
         f(lambda s, x: F.interpolate(x, size=(3, 2), mode="bilinear", antialias=True)),
         (2, 4, 5),
     ),
+    "bilinear, coarser": (
+        f(lambda s, x: F.interpolate(x, scale_factor=(0.75, 0.4), mode="bilinear")),
+        (2, 4, 5),
+    ),
+    "antialiased by a scale": (
+        f(lambda s, x: F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True)),
+        (2, 6, 7),
+    ),
     "bicubic": (f(lambda s, x: F.interpolate(x, scale_factor=1.7, mode="bicubic")), (1, 4, 5)),
     "linear": (f(lambda s, x: F.interpolate(x, scale_factor=2, mode="linear")), (3, 4)),
     "trilinear": (f(lambda s, x: F.interpolate(x, size=4, mode="trilinear")), (1, 2, 3, 2)),

@@ -441,3 +441,30 @@ def test_files_in_half_precision_say_so(kind: str, cast: bool) -> None:
     found = rn.compare(full, network, (-1, 1))
     assert found.precision == kind.lower()
     assert found.verdict == "within"
+
+
+@pytest.mark.parametrize("opset", [9, 11, 12])
+def test_constants_of_old_files_have_their_axes_and_ends_as_attributes(opset: int) -> None:
+    nodes: Nodes = [
+        ("Shape", ["x"], {}),
+        ("Gather", ["n0", "first"], {"axis": 0}),
+        ("Unsqueeze", ["n1"], {"axes": [0]}),
+        ("Concat", ["n2", "rest"], {"axis": 0}),
+        ("Reshape", ["x", "n3"], {}),
+        ("Unsqueeze", ["b"], {"axes": [0]}),
+        ("Add", ["n4", "n5"], {}),
+    ]
+    constants = {"first": np.array(0), "rest": ints(-1), "b": f32(72)}
+    if opset < 11:  # the ends of a clip became inputs
+        nodes[5:] = [("Clip", ["b"], {"min": -0.5, "max": 0.5}), *nodes[5:]]
+        nodes[6:] = [("Unsqueeze", ["n5"], {"axes": [0]}), ("Add", ["n4", "n6"], {})]
+    proto = model(nodes, constants, ["N", 2, 6, 6], opset=opset)
+    x = f32(3, 2, 6, 6)
+    np.testing.assert_allclose(rn.load(proto)(x.reshape(3, -1)), run(proto, x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("place", [-(2**62), 2**62, 6, -7])
+def test_a_wild_place_is_refused_at_once(place: int) -> None:
+    proto = model([("GatherElements", ["x", "i"], {"axis": 1})], {"i": ints(place)[None]}, VECTOR)
+    with pytest.raises(ModelFileError, match="outside of the 6 entries along axis 1"):
+        rn.load(proto)

@@ -71,6 +71,13 @@ def test_weights_at_the_ends_of_float64(solver, weight):
     assert model.network_.digest == plain.fit(X[:, :1], Y).network_.digest
 
 
+def test_two_columns_of_one_name_are_told() -> None:
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    table = pd.DataFrame(X, columns=["a", "a"])
+    with pytest.raises(InvalidInputError, match="two columns have the same name 'a'"):
+        ReLURegressor(hidden=2).fit(table, y)
+
+
 def test_columns_beyond_float64_are_named():
     table = pd.DataFrame(X * [1.0, 1e300], columns=["a", "far"])
     with pytest.raises(InvalidInputError, match="arithmetic: far;"):

@@ -357,6 +357,11 @@ def _name_columns(table: Any, error: Exception) -> None:
             gaps = np.flatnonzero(np.isnan(np.asarray(table, dtype=np.float64)).any(axis=0))
             _refuse_gaps(list(map(str, gaps)), error)
         return
+    twice = [str(name) for k, name in enumerate(table.columns) if name in table.columns[:k]]
+    if twice:
+        raise InvalidInputError(
+            f"two columns have the same name {twice[0]!r}; rename or drop one of them"
+        ) from error
     names = [str(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
     if names:
         raise InvalidInputError(

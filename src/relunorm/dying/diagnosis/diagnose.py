@@ -328,7 +328,8 @@ def _position(z: NDArray[np.float64]) -> NDArray[np.float64]:
 LAYER_NORM = (
     "If the architecture may change and the model is trained anew, a layer norm before each "
     "rectifier, nn.Sequential(nn.Linear(n, h), nn.LayerNorm(h), nn.ReLU(), ...), keeps units from "
-    "dying in the first place."
+    "dying in the first place. (It is not piecewise linear: such a model can be watched, but not "
+    "loaded.)"
 )
 
 

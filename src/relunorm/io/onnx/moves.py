@@ -49,7 +49,7 @@ def _cast(node: Node) -> Value:
 
 
 @operation("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split")
-@operation("Expand", "Gather", "GatherElements", "GatherND", "Tile", "Compress", "Trilu")
+@operation("Expand", "Gather", "GatherND", "Tile", "Compress", "Trilu")
 @operation("SpaceToDepth", "Where", "ScatterElements", "Scatter", "ScatterND", "ReverseSequence")
 def _moved(node: Node) -> Value | list[Value]:
     """What ONNX's own reference makes of the places of the entries: each comes from one of them."""
@@ -96,9 +96,27 @@ def _grown(node: Node, shape: tuple[int, ...]) -> Sequence[int]:
         return (math.prod(shape) // max(shape[node.attribute("axis", 0)], 1), node.constant(1).size)
     if node.kind == "Where":
         return np.broadcast_shapes(*(value.shape for value in node.inputs))
-    if node.kind == "GatherElements":
-        return node.constant(1).shape
     return ()
+
+
+@operation("GatherElements")
+def _gather_elements(node: Node) -> Value:
+    """Entries by their place along one axis. (The reference wraps a wild place by adding up.)"""
+    value, chosen = node.inputs[0], node.constant(1)
+    if value is None or len(value.shape) != chosen.ndim or not chosen.ndim:
+        raise InvalidNetworkError(f"indices of {chosen.ndim} axes do not fit its input")
+    axis = int(node.attribute("axis", 0)) % chosen.ndim
+    length = value.shape[axis]
+    if ((chosen < -length) | (chosen >= length)).any():
+        raise InvalidNetworkError(f"an index is outside of the {length} entries along axis {axis}")
+    met = tuple(slice(None if a == axis else n) for a, n in enumerate(chosen.shape))
+
+    def run(places: Array) -> Array:
+        return np.take_along_axis(places[met], chosen.astype(np.intp), axis)
+
+    if isinstance(value, Tensor):
+        return meaning.moved(node.lowering, [value], run)
+    return run(node.constant(0))
 
 
 @operation("ArrayFeatureExtractor")

@@ -98,16 +98,31 @@ def operation(*names: str, entrywise: bool = False) -> Callable[[Any], Any]:
     return register
 
 
+#: What the reference knows from an opset on only, where it means the same, but for attributes
+#: that have become inputs.
+_LATER: dict[str, tuple[int, tuple[str, ...]]] = {
+    "DequantizeLinear": (19, ()),
+    "QuantizeLinear": (19, ()),
+    "Unsqueeze": (13, ("axes",)),
+    "Clip": (13, ("min", "max")),
+    "Dropout": (13, ("ratio",)),
+}
+
+
 def reference(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
     """What ONNX's own reference computes for a node of the default domain; None is left out."""
+    opset, moved = _LATER.get(node.kind, (0, ()))
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.proto.attribute}
+    if given.keys() & set(moved):
+        kind = inputs[0].dtype if node.kind == "Clip" and inputs[0] is not None else None
+        late = (np.asarray(given[name], kind) if name in given else None for name in moved)
+        inputs = [*inputs[:1], *late]
     names = [f"x{k}" if value is not None else "" for k, value in enumerate(inputs)]
     outputs = [f"y{k}" for k in range(len(node.proto.output))]
     single = onnx.helper.make_node(node.kind, names, outputs)
-    single.attribute.extend(node.proto.attribute)
+    single.attribute.extend(a for a in node.proto.attribute if a.name not in moved)
     feed = {name: value for name, value in zip(names, inputs, strict=True) if name}
-    # the reference knows these two from opset 19 on, where they mean the same
-    quantized = node.kind in ("DequantizeLinear", "QuantizeLinear")
-    opset = max(node.opset, 19) if quantized else node.opset
+    opset = max(node.opset, opset)
     try:
         with np.errstate(all="ignore"):
             found: Any = ReferenceEvaluator(single, opsets={"": opset}).run(None, feed)

@@ -84,14 +84,29 @@ def _resample(name: str, site: Site, **arguments: Any) -> Tensor:
         def run(rows: Any, axis: int = axis, ones: list[int] = ones) -> Any:
             shape = [*ones]
             shape[0], shape[axis] = rows.shape
-            given = {key: torch.from_numpy(rows).reshape(shape)}
-            check_result(function, given, arguments)
-            found = function(**given, **arguments)
+            wide = [n if a in (0, axis) else 2 for a, n in enumerate(shape)]
+            given = {key: torch.from_numpy(rows).reshape(shape).expand(wide).contiguous()}
+            others = _along_one(arguments, axis - 2, len(spatial))
+            check_result(function, given, others)
+            found = function(**given, **others)
             first = [slice(None) if a in (0, axis) else 0 for a in range(len(ones))]
             return found[tuple(first)].numpy()
 
         x = operations.along(site.lowering, x, axis, run)
     return x
+
+
+def _along_one(arguments: dict[str, Any], axis: int, axes: int) -> dict[str, Any]:
+    """Arguments that leave a length of 2 along all spatial axes but one.
+
+    Of a length of 1 torch can be wrong: it takes the strides of (n, 1, h, 1) for channels last.
+    """
+    scales = ("scales_d", "scales_h", "scales_w")[-axes:]
+    changed = {name: None for name in scales if name in arguments and name != scales[axis]}
+    for name, kept in (("output_size", 2), ("scale_factors", 1.0)):
+        if arguments.get(name) is not None:
+            changed[name] = [x if k == axis else kept for k, x in enumerate(arguments[name])]
+    return {**arguments, **changed}
 
 
 for _name in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
