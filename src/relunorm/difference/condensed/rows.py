@@ -72,6 +72,7 @@ def _put_open(flat, memory, at, m, count, wide):
 
 @loose_part
 def _open(flat, places, weights, at, m, count, now, wide, first, size, top):
+    """Add the weights on open units of layer m to rows that are ``wide``, from ``first`` on."""
     active, unit, base = places.active, places.open_unit, flat.start[m]
     bend, layer_wide = 1.0 - flat.below[m], flat.start[m + 1] - base
     for r in range(count):
