@@ -54,7 +54,7 @@ def _jacobians() -> None:
 
 
 def _differences() -> None:
-    from relunorm.difference.condensed import compile_kernels
+    from relunorm.difference.condensed.kernel import compile_kernels
 
     compile_kernels()
 

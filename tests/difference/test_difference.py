@@ -11,7 +11,9 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
-from relunorm.difference.condensed import OFF, ON, OPEN, bound_boxes, flatten
+from relunorm.difference.condensed.flat import flatten
+from relunorm.difference.condensed.kernel import bound_all, bound_boxes
+from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import pair_up
@@ -130,7 +132,9 @@ def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
     flat = flatten(pair)
     bound_boxes(flat, lo[:1], hi[:1], signs[:1], upper[:1], score[:1], corner[:1])
     signs[6:] = signs[0]  # of the box around
+    lo.setflags(write=False)
     bound_boxes(flat, lo[1:], hi[1:], signs[1:], upper[1:], score[1:], corner[1:])
+    assert len(bound_all.signatures) == 1  # compiled once for all boxes
     assert (signs[1:] != OPEN).any()
     assert (corner[1:] == np.where(corner[1:] > lo[1:], hi[1:], lo[1:])).all()
     assert (score[1, 2], score.min() >= 0) == (0, True)

@@ -22,7 +22,7 @@ from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.certificate.verification import verify
-from relunorm.forms.comparison.counterexample import uphill
+from relunorm.forms.comparison.counterexample import Counterexample, scatter, uphill
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
@@ -376,6 +376,24 @@ def test_rounded_copies_get_both_ends(bits: int) -> None:
     exact = zip(exact_value(network, worst), exact_value(copy, worst), strict=True)
     assert max(abs(a - b) for a, b in exact) <= Fraction(found.upper)
     assert found.lower <= 1.2 * gaps.max()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_steps_stay_in_the_box_and_claim_what_is_attained(seed: int) -> None:
+    """One side of the box is flat; the claim is tight, and no random point is much better."""
+    rng = np.random.default_rng(seed)
+    pair = random_net(seed, [3, 6, 5, 2]), random_net(seed + 9, [3, 6, 5, 2])
+    lo = rng.uniform(-1, 0, 3)
+    hi = lo + np.array([0.3, 0.0, 1.0])
+    point = scatter(*pair, rn.Box(lo, hi), 256, rng)
+    assert ((lo <= point) & (point <= hi)).all()
+    search = Counterexample(pair, rn.Box(lo, hi), 0.0, rng, Clock())
+    search.offer(point)
+    exact = zip(*(exact_value(network, point) for network in pair), strict=True)
+    most = max(abs(a - b) for a, b in exact)
+    assert Fraction(0.999) * most <= Fraction(search.lower) <= most
+    others = rng.uniform(lo, hi, (2000, 3))
+    assert np.abs(pair[0](others) - pair[1](others)).max() <= 1.001 * float(most)
 
 
 def test_networks_that_differ_get_an_upper_end_whatever_their_layers() -> None:

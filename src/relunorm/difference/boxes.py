@@ -64,7 +64,8 @@ class _Bounding:
     """How boxes of one pair are bounded; imported late, for it is compiled."""
 
     def __init__(self, pair: Pair, clock: Clock):
-        from relunorm.difference.condensed import bound_boxes, compile_kernels, flatten
+        from relunorm.difference.condensed.flat import flatten
+        from relunorm.difference.condensed.kernel import bound_boxes, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
         self.flat, self.bound = flatten(pair), bound_boxes
@@ -73,7 +74,7 @@ class _Bounding:
 
     def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Parts:
         """The box with the better one of its bounds."""
-        from relunorm.difference.condensed import OFF, ON, OPEN
+        from relunorm.difference.condensed.units import OFF, ON, OPEN
 
         closed = [np.where(layer.z[1] <= 0, OFF, ON) for layer in root.layers]
         signs = [np.where(x.open, OPEN, s) for x, s in zip(root.layers, closed, strict=True)]
@@ -106,7 +107,8 @@ class _Bounding:
         if not ((left > parts.lo)[at, across] & (parts.hi > right)[at, across]).all():
             return None
         lo, hi = np.concatenate([parts.lo, right]), np.concatenate([left, parts.hi])
-        upper, signs, score = (np.tile(v, (2, 1)) for v in (parts.upper, parts.signs, parts.score))
+        upper, score = (np.tile(v, (2, 1)) for v in (parts.upper, parts.score))
+        signs = np.tile(parts.signs, (2, 1))
         # where nearly all units are open a half has hardly a better bound than the whole
         late = np.tile(parts.skipped >= SKIPPED, 2) | ((signs == 1).mean(axis=1) <= CROWDED)
         score[np.arange(len(lo)), np.tile(across, 2)] /= 2

@@ -1,0 +1,133 @@
+"""Boxes of inputs bounded one after the other: layer by layer up, and what the outputs lose."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.compiled.groups import group
+from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.difference.condensed.ends import difference_ends
+from relunorm.difference.condensed.flat import Flat, flatten
+from relunorm.difference.condensed.memory import new_memory
+from relunorm.difference.condensed.rows import put_in
+from relunorm.difference.condensed.units import OPEN, bound_open, read_rows, settle
+from relunorm.difference.pair import pair_up
+from relunorm.network import Network
+
+Array = NDArray[np.float64]
+Signs = NDArray[np.int8]
+
+#: Steps that tune the slopes of a bound. Where more than this share of all units is open, no slopes
+#: help.
+STEPS, HOPELESS = 2, 0.7
+
+
+@group
+class Boxes(NamedTuple):
+    """Boxes ``lo <= x <= hi``, (boxes, inputs), and what `bound_boxes` finds."""
+
+    lo: Array
+    hi: Array
+    signs: Signs
+    upper: Array
+    score: Array
+    corner: Array
+
+
+def bound_boxes(
+    flat: Flat, lo: Array, hi: Array, signs: Signs, upper: Array, score: Array, corner: Array
+) -> None:
+    """Bound boxes ``lo <= x <= hi``, (boxes, inputs), one after the other.
+
+    Args:
+        signs: (boxes, units), OFF, OPEN or ON: what is known; becomes what is found.
+        upper: (boxes, 2 outputs), gets bounds of g - f, then of f - g.
+        score: (boxes, inputs), gets what cutting across each input promises.
+        corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
+    """
+    # boxes of users are read-only: a type of its own, for which all would be compiled again
+    lo, hi = (np.require(ends, requirements=["C", "W"]) for ends in (lo, hi))
+    bound_all(flat, new_memory(flat, lo.shape[1]), Boxes(lo, hi, signs, upper, score, corner))
+
+
+@kernel
+def bound_all(flat, memory, boxes):
+    """Bound all of them."""
+    for k in range(len(boxes.lo)):
+        lo, hi = boxes.lo[k], boxes.hi[k]
+        _bound(flat, memory, lo, hi, boxes.signs[k], boxes.upper[k])
+        _judge(flat, memory, lo, hi, boxes.upper[k], boxes.score[k], boxes.corner[k])
+
+
+@kernel_part
+def _bound(flat, memory, lo, hi, signs, upper):
+    """Bound one box; ``signs`` of all units become those on the box."""
+    for j in range(len(lo)):
+        memory.center[j] = lo[j] / 2 + hi[j] / 2
+        memory.half[j] = np.nextafter(hi[j] / 2 - lo[j] / 2, np.inf)
+        memory.far[j] = max(abs(lo[j]), abs(hi[j]))
+    unknown, layers = 0, len(flat.below)
+    for i in range(len(signs)):
+        unknown += signs[i] == OPEN
+    steps = 0 if unknown > HOPELESS * len(signs) else STEPS
+    for layer in range(layers):
+        count = read_rows(flat, memory, signs, layer)
+        put_in(flat, memory, layer, count)
+        opened = bound_open(flat, memory, signs, layer, count, steps)
+        settle(flat, memory, signs, layer, count, opened)
+    count = read_rows(flat, memory, signs, layers)
+    put_in(flat, memory, layers, count)
+    for r in range(count):
+        memory.places.some[r] = r
+    difference_ends(flat, memory, layers, count, upper)
+
+
+@kernel_part
+def _judge(flat, memory, lo, hi, upper, score, corner):
+    """Where the worst row is largest, and how much each input has to do with what it loses."""
+    places, ends, slope = memory.places, memory.ends, memory.slope
+    layers, d, worst = len(flat.below), len(lo), 0
+    for r in range(len(upper)):
+        if upper[r] > upper[worst]:
+            worst = r
+    K = places.opened[layers]
+    a, b = worst * (1 + d + K) + 1, worst * K
+    for j in range(d):
+        corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
+        score[j] = 0.0
+    for m in range(layers):
+        for k in range(places.opened[m], places.opened[m + 1]):
+            _chord(memory, m, k)
+            loss = abs(ends.A[a + d + k]) * memory.z.lines[1, k]
+            loss += abs(ends.B[b + k]) * abs(memory.e.lines[2, k] - memory.e.lines[5, k])
+            if memory.span[k] > 0.0:
+                for j in range(d):
+                    score[j] += loss * abs(slope[k * d + j]) * memory.half[j] / memory.span[k]
+
+
+@kernel_part
+def _chord(memory, m, k):
+    """The slope of z of open unit k of layer m by inputs, with open units on their chords."""
+    z, slope = memory.z, memory.slope
+    d, k0 = len(memory.center), memory.places.opened[m]
+    row = memory.places.open_row[m] + (k - k0) * (1 + d + k0) + 1
+    for j in range(d):
+        slope[k * d + j] = z.open[row + j]
+    for i in range(k0):
+        a = z.open[row + d + i] * z.lines[0, i]
+        if a != 0.0:
+            for j in range(d):
+                slope[k * d + j] += a * slope[i * d + j]
+
+
+def compile_kernels() -> None:
+    """Compile what bounds boxes, or load it where that was done."""
+    tiny = Network.from_weights([np.eye(1), np.eye(1)])
+    pair = pair_up(tiny, tiny)
+    assert pair is not None
+    one = np.ones((1, 1))
+    signs = np.full((1, 1), OPEN, dtype=np.int8)
+    bound_boxes(flatten(pair), -one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy())

@@ -1,0 +1,116 @@
+"""Where one box is bounded: rows, lines and sizes, used again for the next one.
+
+All are groups (`relunorm.compiled.groups`). Rows lie one after another in flat arrays: a row of a
+layer has 1 + inputs + open units below it numbers, and where it is one of e as many more as there
+are open units, coefficients of q, in an array of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.compiled.groups import group
+from relunorm.difference.condensed.flat import Flat
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@group
+class Form(NamedTuple):
+    """z, y or e in terms of (1, x, p): for y, of (1, x, relu(y))."""
+
+    now: Array  # rows of the layer at hand
+    size: Array  # and their sizes
+    kept: Array  # rows of units that are put in, layer by layer
+    kept_size: Array
+    open: Array  # rows of open units, layer by layer
+    lines: Array  # of open units: steep, rise and flat; of e, those of `difference_lines`
+    top: Array  # sizes of relu of them; of e, of q
+    whole: Array  # and of themselves
+
+
+@group
+class Rest(NamedTuple):
+    """The coefficients of q in rows of e."""
+
+    now: Array
+    kept: Array
+    open: Array
+
+
+@group
+class Places(NamedTuple):
+    """Which units are open or put in, and by layer how many are before it and where rows begin."""
+
+    active: Whole  # rows of the layer at hand that anything reads
+    some: Whole  # which of those are bounded
+    open_unit: Whole
+    kept_unit: Whole
+    opened: Whole  # (layers + 1,), open units before each layer
+    kept: Whole
+    open_row: Whole
+    open_rest: Whole
+    kept_row: Whole
+    kept_rest: Whole
+
+
+@group
+class Ends(NamedTuple):
+    """Rows, then minus them, on their way down to the inputs, and the bounds found."""
+
+    A: Array  # (1, x, p)
+    B: Array  # q
+    size: Array
+    slope: Array  # coefficients of z of a layer
+    g: Array  # and of e
+    tilt: Array  # for every row and open unit the slope below relu
+    best: Array
+    z: Array
+    y: Array
+    e: Array
+
+
+@group
+class Memory(NamedTuple):
+    """All of it, and the box."""
+
+    z: Form
+    y: Form
+    e: Form
+    q: Rest
+    places: Places
+    ends: Ends
+    center: Array
+    half: Array
+    far: Array  # the largest absolute values
+    weights: Array  # of the layer at hand, on units that are put in
+    span: Array  # of z of open units
+    slope: Array  # of z of open units by inputs, on their chords
+
+
+def new_memory(flat: Flat, inputs: int) -> Memory:
+    """Room for every box of a pair."""
+    widths, before = np.diff(flat.start), flat.start[:-1]
+    layers, units, most = len(flat.below), int(before[-1]), int(widths.max())
+    hidden = int(widths[:-1].max(initial=0))
+    by_row, by_rest = widths * (1 + inputs + before), widths * before
+    row, rest = int(by_row.max()), int(by_rest.max())
+    rows, rests = int(by_row[:-1].sum()), int(by_rest[:-1].sum())
+
+    def form(lines: int) -> Form:
+        sizes = row, most, rows, units, rows
+        return Form(*map(np.empty, (*sizes, (lines, units), units, units)))
+
+    def whole(size: int) -> Whole:
+        return np.zeros(size, dtype=np.int64)
+
+    sizes = 2 * row, 2 * rest, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest, 2 * rest
+    ends = Ends(*map(np.empty, (*sizes, *(2 * most,) * 3)))
+    places = Places(*map(whole, (most, most, units, units, *(layers + 1,) * 6)))
+    rest_of_e = Rest(*map(np.empty, (rest, rests, rests)))
+    others = inputs, inputs, inputs, most * hidden, units, units * inputs
+    return Memory(form(3), form(3), form(6), rest_of_e, places, ends, *map(np.empty, others))

@@ -1,0 +1,132 @@
+"""Which units of a layer are open on a box, and what is kept of them for the layers above."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.compiled.jit import kernel_part
+from relunorm.difference.condensed.ends import difference_ends, value_ends
+from relunorm.difference.condensed.lines import difference_lines, down, relu_lines, up
+
+#: What is known of a unit in both networks.
+OFF, OPEN, ON = 0, 1, 2
+
+
+@kernel_part
+def read_rows(flat, memory, signs, layer):
+    """Choose the rows of a layer that anything reads; returns how many."""
+    first, active, count = flat.start[layer], memory.places.active, 0
+    hidden = layer < len(flat.below)
+    for i in range(flat.start[layer + 1] - first):
+        if not hidden or signs[first + i] != OFF or flat.below[layer] != 0.0:
+            active[count] = i
+            count += 1
+    return count
+
+
+@kernel_part
+def bound_open(flat, memory, signs, layer, count, steps):
+    """Bound z, y and e of the units that were open; returns how many those are."""
+    places, ends, opened = memory.places, memory.ends, np.int64(0)
+    for r in range(count):
+        if signs[flat.start[layer] + places.active[r]] == OPEN:
+            places.some[opened] = r
+            opened += 1
+    K, of_z, of_y = places.opened[layer], memory.z.lines, memory.y.lines
+    for k in range(K):
+        for i in range(2 * opened):
+            ends.tilt[i * K + k] = of_z[2, k]
+    value_ends(flat, memory, memory.z, layer, opened, steps, ends.z)
+    # what suits z suits its copy, too
+    for k in range(K):
+        if of_y[0, k] == 0.0 or of_y[0, k] == 1.0:
+            flattest = of_y[0, k]
+        elif of_z[0, k] == 0.0 or of_z[0, k] == 1.0:
+            flattest = of_y[2, k]
+        else:
+            continue
+        for i in range(2 * opened):
+            ends.tilt[i * K + k] = flattest
+    value_ends(flat, memory, memory.y, layer, opened, np.int64(0), ends.y)
+    difference_ends(flat, memory, layer, opened, ends.e)
+    return opened
+
+
+@kernel_part
+def settle(flat, memory, signs, layer, count, opened):
+    """Find out what is open still, and keep the rows of that and of what is put in."""
+    places = memory.places
+    places.opened[layer + 1], places.kept[layer + 1] = places.opened[layer], places.kept[layer]
+    places.open_row[layer + 1] = places.open_row[layer]
+    places.open_rest[layer + 1] = places.open_rest[layer]
+    places.kept_row[layer + 1] = places.kept_row[layer]
+    places.kept_rest[layer + 1] = places.kept_rest[layer]
+    i = np.int64(0)
+    for r in range(count):
+        unit = flat.start[layer] + places.active[r]
+        if signs[unit] == OPEN:
+            signs[unit] = _sign(memory, layer, unit, r, i, opened)
+            i += 1
+        factor = 1.0 if signs[unit] == ON else flat.below[layer]
+        if factor != 0.0:
+            _keep(memory, layer, unit, r, factor)
+
+
+@kernel_part
+def _sign(memory, layer, unit, r, i, opened):
+    """The sign of a unit in both networks; where it is open, its rows and lines are kept."""
+    ends = memory.ends
+    zu, zl = ends.z[i], -ends.z[opened + i]
+    eu, el = ends.e[i], -ends.e[opened + i]
+    yu, yl = ends.y[i], -ends.y[opened + i]
+    for _ in range(2):
+        yl, yu = max(yl, down(zl + el)), min(yu, up(zu + eu))
+        zl, zu = max(zl, down(yl - eu)), min(zu, up(yu - el))
+        el, eu = max(el, down(yl - zu)), min(eu, up(yu - zl))
+    if zl >= 0.0 and yl >= 0.0:
+        return ON
+    if zu <= 0.0 and yu <= 0.0:
+        return OFF
+    z, y, e = memory.z, memory.y, memory.e
+    places, k = memory.places, memory.places.opened[layer + 1]
+    relu_lines(z.lines, k, zl, zu)
+    relu_lines(y.lines, k, yl, yu)
+    difference_lines(e.lines, k, z.lines, y.lines, zl, zu, el, eu)
+    z.top[k], y.top[k], e.top[k] = max(zu, 0.0), max(yu, 0.0), max(abs(el), abs(eu))
+    z.whole[k] = 4 * z.size[r] + max(abs(zl), abs(zu))
+    y.whole[k] = 4 * y.size[r] + max(abs(yl), abs(yu))
+    e.whole[k] = 4 * e.size[r] + e.top[k]
+    memory.span[k], places.open_unit[k] = zu - zl, unit
+    K, at, rest = places.opened[layer], places.open_row[layer + 1], places.open_rest[layer + 1]
+    wide = 1 + len(memory.center) + K
+    _copy(z.now, r, wide, z.open, at, 1.0)
+    _copy(y.now, r, wide, y.open, at, 1.0)
+    _copy(e.now, r, wide, e.open, at, 1.0)
+    _copy(memory.q.now, r, K, memory.q.open, rest, 1.0)
+    places.open_row[layer + 1], places.open_rest[layer + 1] = at + wide, rest + K
+    places.opened[layer + 1] = k + 1
+    return OPEN
+
+
+@kernel_part
+def _keep(memory, layer, unit, r, factor):
+    """Keep the rows of a unit that is put in, times its slope."""
+    z, y, e = memory.z, memory.y, memory.e
+    places, K = memory.places, memory.places.opened[layer]
+    f, at, rest = places.kept[layer + 1], places.kept_row[layer + 1], places.kept_rest[layer + 1]
+    wide = 1 + len(memory.center) + K
+    places.kept_unit[f] = unit
+    z.kept_size[f], y.kept_size[f] = factor * z.size[r], factor * y.size[r]
+    e.kept_size[f] = factor * e.size[r]
+    _copy(z.now, r, wide, z.kept, at, factor)
+    _copy(y.now, r, wide, y.kept, at, factor)
+    _copy(e.now, r, wide, e.kept, at, factor)
+    _copy(memory.q.now, r, K, memory.q.kept, rest, factor)
+    places.kept_row[layer + 1], places.kept_rest[layer + 1] = at + wide, rest + K
+    places.kept[layer + 1] = f + 1
+
+
+@kernel_part
+def _copy(rows, r, wide, out, at, factor):
+    for j in range(wide):
+        out[at + j] = factor * rows[r * wide + j]

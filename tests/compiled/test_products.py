@@ -1,0 +1,31 @@
+"""Products of matrices inside larger arrays, against numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.compiled.fields import field
+from relunorm.compiled.jit import kernel
+from relunorm.compiled.products import add_product, add_product_turned
+
+
+@kernel
+def _both(a, b, c, t, m, k, n):  # type: ignore[no-untyped-def]
+    a, b, c, t = field(a), field(b), field(c), field(t)
+    add_product(a, 2, k + 1, b, 3, n + 2, c, 1, n + 3, m, k, n)
+    add_product_turned(a, 2, k + 1, t, 1, k + 4, c, 1, n + 3, m, k, n)
+
+
+def _matrix(array: np.ndarray, at: int, wide: int, rows: int, columns: int) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(array[at:], (rows, columns), (8 * wide, 8))
+
+
+def test_products_are_added_in_place_and_nothing_beside_them_changes() -> None:
+    rng = np.random.default_rng(0)
+    for m, k, n in ((3, 4, 5), (1, 1, 1), (7, 2, 1), (0, 2, 3), (2, 30, 40)):
+        a, b, c, t = (rng.normal(size=3000) for _ in range(4))
+        expected = c.copy()
+        left, right = _matrix(a, 2, k + 1, m, k), _matrix(b, 3, n + 2, k, n)
+        _matrix(expected, 1, n + 3, m, n)[:] += left @ right + left @ _matrix(t, 1, k + 4, n, k).T
+        _both(a, b, c, t, m, k, n)
+        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-13)
