@@ -13,6 +13,7 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.difference.condensed.flat import flatten
 from relunorm.difference.condensed.kernel import bound_all, bound_boxes
+from relunorm.difference.condensed.lines import relu_lines
 from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
@@ -316,3 +317,14 @@ def test_networks_that_read_nothing() -> None:
     )
     found = rn.compare(first, second, Ball([0.0, 0.5], 1e-3), tolerance=0.0)
     assert found.lower <= 2**-42 <= found.upper
+
+
+@pytest.mark.parametrize("ends", [(-1.5e308, 1e308), (-1e308, 1.5e308), (-1.0, 2.0), (-3.0, -1.0)])
+def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> None:
+    """Also where the length of the interval is more than a float."""
+    lines = np.empty((3, 1))
+    relu_lines.py_func(lines, 0, *ends)
+    steep, rise, flat = (Fraction(x) for x in lines[:, 0])
+    off = Fraction(1, 10**12) * max(map(abs, map(Fraction, ends)))  # rounding is bounded elsewhere
+    for z in map(Fraction, ends):
+        assert flat * z <= max(z, 0) <= steep * z + rise + off

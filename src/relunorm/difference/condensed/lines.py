@@ -17,8 +17,12 @@ def relu_lines(lines, k, low, high):
     if low >= 0.0:
         steep, flat = 1.0, 1.0
     elif high > 0.0:
-        steep = high / (high - low)
-        rise, flat = -steep * low, 1.0 if high > -low else 0.0
+        flat = 1.0 if high > -low else 0.0
+        if high - low < np.inf:
+            steep = high / (high - low)
+            rise = -steep * low
+        else:  # relu(z) <= z - low
+            steep, rise = 1.0, -low
     lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
 
 
