@@ -21,8 +21,8 @@ def warm_up(progress: Listener | None = None) -> dict[str, float]:
         progress: called with a `Progress` before each group of kernels.
 
     Returns:
-        the CPU seconds each group took: up to a minute in all the first time on a machine, a
-        few seconds later on.
+        the CPU seconds each group took: about 50 in all the first time on a machine, a few
+        later on.
     """
     tell = Teller(progress, Clock())
     taken = {}
