@@ -496,6 +496,30 @@ def _exported(padding: int, pool: type[nn.Module], last: nn.Module) -> tuple[Net
     return rn.load(body, example=(1, 6, 6)), rn.load(single, example=(1, 6, 6))
 
 
+@pytest.mark.parametrize("far", [0.0, 1e-9, 0.02])
+@pytest.mark.parametrize("last", [nn.LeakyReLU(0.1), nn.Hardtanh(-0.1, 0.7)])
+def test_slopes_and_ends_that_a_file_rounds(last: nn.Module, far: float) -> None:
+    """ONNX holds them in float32, torch in Python's floats."""
+    pooled = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    first = rn.load(nn.Sequential(nn.Conv2d(1, 3, 3), last, pooled), example=(1, 6, 6))
+    structure = first.structure
+    assert structure is not None
+    at = next(k for k, s in enumerate(structure.steps) if s.kind in ("activation", "clip"))
+    step = structure.steps[at]
+    if step.activation is not None:
+        slope = float(np.float32(0.1)) + far
+        step = dataclasses.replace(step, activation=Activation("leaky", slope))
+    else:
+        step = dataclasses.replace(step, ends=(float(np.float32(-0.1)) - far, 0.7 + far))
+    other = lower(Structure((*structure.steps[:at], step, *structure.steps[at + 1 :])), first)
+    box = rn.Box.cube(36, -1, 1)
+    found = rn.compare(first, other, box, time_limit=5)
+    points = np.vstack([box.sample(300, 0), np.sign(box.sample(300, 1))])
+    seen = np.abs(first(points) - other(points)).max()
+    assert found.verdict == ("different" if far == 0.02 else "within")
+    assert 0 < seen <= found.upper <= 60 * seen
+
+
 @pytest.mark.parametrize(
     ("padding", "pool", "last"),
     [

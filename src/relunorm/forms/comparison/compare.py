@@ -237,7 +237,7 @@ class _Search:
         In single precision no two exports agree to better than the rounding of their own sums, so
         what that can do is the tolerance, where none was asked and it is larger.
         """
-        if self.jumps or self.seen.found or not same_steps(*self.given):
+        if self.jumps or not same_steps(*self.given):
             return
         unit = UNITS.get(self.precision, 0.0)
         box = Box(self.reach.lo, self.reach.hi)
@@ -246,7 +246,7 @@ class _Search:
             self.upper, self.method = upper, STEPWISE
             nothing = Walk(self.reach), self.given, (None, None), [0, 1]
             self.proof = partial(_certificate, *nothing, stepwise=True)
-        if rounded > self.tolerance:
+        if rounded > self.tolerance and not self.seen.found:
             self.tolerance = self.seen.tolerance = rounded
 
     def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
@@ -329,8 +329,9 @@ class _Search:
     def _ends(self) -> None:
         """Once the verdict is known: bring the ends together, or give an upper one at all."""
         method = self.method
-        with suppress(TimeLimitError):
-            self._near(1.0)
+        for way in (self._stepwise, partial(self._near, 1.0)):
+            with suppress(TimeLimitError):
+                way()
         if not np.isfinite(self.upper):
             with suppress(TimeLimitError):
                 self._residual()

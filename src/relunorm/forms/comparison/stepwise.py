@@ -74,9 +74,11 @@ def _shape(step: Step) -> tuple[object, ...]:
     if geometry is not None:  # where there is one window, it makes no steps
         strides = zip(step.shape[1:], geometry.stride, strict=True)
         geometry = replace(geometry, stride=tuple(1 if n == 1 else s for n, s in strides))
+    bend = step.activation.kind if step.activation is not None else None
+    bounded = [end is None for end in step.ends]
     return (
         step.kind, step.inputs, step.shape, weight, geometry, step.groups, counted,
-        step.activation, step.ends, step.axes,
+        bend, bounded, step.axes,
     )  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def stepwise_difference(
         elif one.kind == "max_pool":
             values.append(_maximum(inputs[0], one, shapes[one.inputs[0]]))
         else:
-            values.append(_activation(inputs[0], one))
+            values.append(_activation(inputs[0], one, two))
     read = sum(_off(network, size) for network in (first, second))
     return float((values[-1].apart + read).max()) * (1 + 4 * UNIT), float(values[-1].rounded.max())
 
@@ -196,25 +198,30 @@ def _maximum(x: _Value, step: Step, shape: Sequence[int]) -> _Value:
     return _Value(low, high, size, apart, largest(x.rounded, 0.0))
 
 
-def _activation(x: _Value, step: Step) -> _Value:
-    if step.kind == "clip":
-        bottom, top = (
-            end if given is None else given
-            for end, given in zip((-np.inf, np.inf), step.ends, strict=True)
-        )
-        low, high = (np.clip(end, bottom, top) for end in (x.low, x.high))
-        # in the networks: low + relu(x - low) - relu(x - high), with rounded differences
-        size = 4 * (x.size + sum(abs(end) for end in step.ends if end is not None))
-        steepest, noise = 1.0, 16 * UNIT * size
-    else:
-        activation = step.activation or RELU
-        slopes = activation.slopes
-        ends = [np.where(end > 0, slopes[1], slopes[0]) * end for end in (x.low, x.high)]
-        ends.append(np.where((x.low < 0) & (x.high > 0), 0.0, ends[0]))  # the kink
-        low, high = np.min(ends, axis=0), np.max(ends, axis=0)
-        steepest, noise = max(map(abs, slopes)), 0.0
-        size = np.maximum(np.abs(low), np.abs(high)) + steepest * x.apart
-    off = x.high + x.apart <= 0  # both are flat there
-    flat = step.kind == "activation" and (step.activation or RELU).slopes[0] == 0
-    apart = np.where(off & flat, 0.0, steepest * x.apart * (1 + 4 * UNIT) + noise)
-    return _Value(low, high, size, apart, np.where(off & flat, 0.0, steepest * x.rounded))
+def _activation(x: _Value, one: Step, two: Step) -> _Value:
+    """A clip or an activation; its ends or slopes may be rounded in one of the networks."""
+    if one.kind == "clip":
+        return _clip(x, one, two)
+    slopes, others = ((step.activation or RELU).slopes for step in (one, two))
+    ends = [np.where(end > 0, slopes[1], slopes[0]) * end for end in (x.low, x.high)]
+    ends.append(np.where((x.low < 0) & (x.high > 0), 0.0, ends[0]))  # the kink
+    low, high = np.min(ends, axis=0), np.max(ends, axis=0)
+    steepest = max(map(abs, (*slopes, *others)))
+    turned = max(abs(a - b) for a, b in zip(slopes, others, strict=True))
+    far = np.maximum(np.abs(x.low), np.abs(x.high)) + x.apart
+    off = (x.high + x.apart <= 0) & (slopes[0] == 0 == others[0])  # both are flat there
+    apart = np.where(off, 0.0, (steepest * x.apart + turned * far) * (1 + 8 * UNIT))
+    size = np.maximum(np.abs(low), np.abs(high)) + apart
+    return _Value(low, high, size, apart, np.where(off, 0.0, steepest * x.rounded))
+
+
+def _clip(x: _Value, one: Step, two: Step) -> _Value:
+    bottom, top = one.ends
+    low, high = (np.clip(end, bottom, top) for end in (x.low, x.high))
+    pairs = zip(one.ends, two.ends, strict=True)
+    given = [(a, b) for a, b in pairs if a is not None and b is not None]
+    moved = max((abs(a - b) for a, b in given), default=0.0)
+    # in the networks: low + relu(x - low) - relu(x - high), with rounded differences
+    size = 4 * (x.size + sum(max(abs(a), abs(b)) for a, b in given))
+    apart = (x.apart + moved) * (1 + 4 * UNIT) + 16 * UNIT * size
+    return _Value(low, high, size, apart, x.rounded)
