@@ -11,6 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
+from relunorm.compiled.jit import kernel
 from relunorm.difference.condensed.flat import flatten
 from relunorm.difference.condensed.kernel import bound_all, bound_boxes
 from relunorm.difference.condensed.lines import relu_lines
@@ -319,11 +320,16 @@ def test_networks_that_read_nothing() -> None:
     assert found.lower <= 2**-42 <= found.upper
 
 
+@kernel
+def _lines_of(lines, low, high):  # type: ignore[no-untyped-def]
+    relu_lines(lines, 0, low, high)
+
+
 @pytest.mark.parametrize("ends", [(-1.5e308, 1e308), (-1e308, 1.5e308), (-1.0, 2.0), (-3.0, -1.0)])
 def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> None:
     """Also where the length of the interval is more than a float."""
     lines = np.empty((3, 1))
-    relu_lines.py_func(lines, 0, *ends)
+    _lines_of(lines, *ends)
     steep, rise, flat = (Fraction(x) for x in lines[:, 0])
     off = Fraction(1, 10**12) * max(map(abs, map(Fraction, ends)))  # rounding is bounded elsewhere
     for z in map(Fraction, ends):

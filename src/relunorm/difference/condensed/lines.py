@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.kernel import chord
 from relunorm.compiled.jit import kernel_part, loose_part
 
 
@@ -17,12 +18,8 @@ def relu_lines(lines, k, low, high):
     if low >= 0.0:
         steep, flat = 1.0, 1.0
     elif high > 0.0:
+        steep, rise = chord(low, high)
         flat = 1.0 if high > -low else 0.0
-        if high - low < np.inf:
-            steep = high / (high - low)
-            rise = -steep * low
-        else:  # relu(z) <= z - low
-            steep, rise = 1.0, -low
     lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
 
 
