@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.dying.cones import dead_below, linear_above
 from relunorm.dying.diagnosis.diagnose import LayerDiagnosis, diagnose
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
