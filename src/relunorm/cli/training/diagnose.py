@@ -49,7 +49,7 @@ def diagnose(
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
     from relunorm.cli.tables import parse_table
-    from relunorm.dying.diagnosis.diagnose import diagnose as run
+    from relunorm.dying.diagnosis import diagnose as run
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 

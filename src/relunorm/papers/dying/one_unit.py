@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relunorm.papers.checklist import claims_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.theory.unit_loss import normal_pdf
+from relunorm.papers.dying.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit, from_claims
 
 claim = claims_of("dying")
