@@ -1,12 +1,12 @@
+from relunorm.batchnorm.gram import OddTest as OddTest
 from relunorm.batchnorm.gram import arccos_kernel as arccos_kernel
 from relunorm.batchnorm.gram import center_gram as center_gram
+from relunorm.batchnorm.gram import cluster_sizes as cluster_sizes
 from relunorm.batchnorm.gram import gram_step as gram_step
 from relunorm.batchnorm.gram import kernel_gram as kernel_gram
-from relunorm.batchnorm.measure import OddTest as OddTest
-from relunorm.batchnorm.measure import cluster_sizes as cluster_sizes
-from relunorm.batchnorm.measure import odd_points as odd_points
-from relunorm.batchnorm.measure import pair_angles as pair_angles
-from relunorm.batchnorm.measure import soft_rank as soft_rank
+from relunorm.batchnorm.gram import odd_points as odd_points
+from relunorm.batchnorm.gram import pair_angles as pair_angles
+from relunorm.batchnorm.gram import soft_rank as soft_rank
 from relunorm.batchnorm.probes import Geometry as Geometry
 from relunorm.batchnorm.probes import LayerGeometry as LayerGeometry
 from relunorm.batchnorm.probes import geometry as geometry

@@ -137,24 +137,6 @@ def empty_figure(
     return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
-def from_claims(name: str, title: str, claims: Iterable[Claim], **more: Any) -> Exhibit:
-    """An exhibit whose table is its claims: theorems and errata with nothing else to tabulate."""
-    claims = tuple(claims)
-    rows = tuple(
-        (
-            claim.item,
-            claim.check.what,
-            claim.check.value,
-            f"{claim.check.relation} {claim.check.limit:.6g}",
-            None if claim.corrected_check is None else claim.corrected_check.value,
-            claim.verdict.value,
-        )
-        for claim in claims
-    )
-    columns = ("item", "quantity", "as printed", "asked for", "corrected", "verdict")
-    return Exhibit(name, title, columns, rows, claims=claims, **more)
-
-
 def margin(check: Check) -> float:
     """The distance of a number from its limit as a share of the larger of the two, 1 at most,
     positive where the check passes; a little at least, so that a bar shows; -1 for NaN.

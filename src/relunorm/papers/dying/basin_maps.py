@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check
+from relunorm.papers.checklist import words_of
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.one_unit import left_at
 from relunorm.papers.dying.unit_loss import vector_field
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
 #: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
 SURFACE = -4.0
 #: Half sides of the squares of starts, which the paper does not print: a verdict asks all of them.
 WINDOWS = (0.2, 0.5, 1.0, 2.0)
-#: How that is said.
-EVERY = "the paper prints no window: every square [-r, r]^2 with r = 0.2, 0.5, 1 and 2"
 
 
 @costs(2)
@@ -31,55 +28,35 @@ def figure4(world: Dying) -> Exhibit:
     """Starts on a grid over [-2, 2]^2 without momentum, at four scales: where they end."""
     pairs = [(gamma, 0.0) for gamma in (1.0, 0.1, 0.01, 0.001)]
     found, rows, picture = _maps(world, pairs)
-    sides = [sides_dead(one) for one in found]
+    sides = sides_dead(found[0])
     small = [sides_dead(one, window) for one in found[2:] for window in WINDOWS]
     surface = [_stops(one)[0] for one in found]
     shares = [one.optimum for one in found]
     every = [[_optimum_share(one, window) for window in WINDOWS] for one in found]
-    return Exhibit(
-        "figure4",
-        "Figure 4: basins without momentum",
-        COLUMNS,
-        rows,
-        f"Without momentum the optimum's share falls from {shares[0]:.0f}% to {shares[-1]:.0f}%, "
-        "and both sides die. The window [-2, 2]^2 and the four scales are ours; a start that stops "
-        "within gamma / 2 of the optimum has reached it.",
-        picture,
+    return exhibit(
         world.settings(grid=len(found[0].axis), eta=0.1),
-        (
-            claim(
-                "Figure 4: the region switches sign",
-                Check(
-                    f"percent dead at w < 0, gamma 0.01 and 0.001, least ({sides[0][0]:.0f} at "
-                    "gamma 1)",
-                    min(left for left, _ in small),
-                    "<",
-                    50,
-                ),
-                Check(
-                    f"percent dead of either side, gamma 0.001, least ({sides[0][1]:.0f} at w > 0, "
-                    "gamma 1)",
-                    min(map(min, small[len(WINDOWS) :]))
-                    if sides[0][1] < 50 < sides[0][0]
-                    else math.nan,
-                    ">",
-                    50,
-                ),
-                basis=(
-                    f"lies at: more than half of that side dies, less than half elsewhere; {EVERY}"
-                ),
-            ),
-            claim(
-                "Figure 4: the majority converges",
-                max(every[3]),
-                min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
-            ),
-            claim(
-                "Section 5: starts in the linear cone",
-                min(_from_linear_cone(one, 0, 3.0) for one in found),
-            ),
-            claim("Section 5: dead units stop on the cone's surface", min(surface)),
+        "figure4",
+        claim(
+            "Figure 4: the region switches sign",
+            min(left for left, _ in small),
+            min(map(min, small[len(WINDOWS) :])) if sides[1] < 50 < sides[0] else math.nan,
+            sides=sides,
         ),
+        claim(
+            "Figure 4: the majority converges",
+            max(every[3]),
+            min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
+        ),
+        claim(
+            "Section 5: starts in the linear cone",
+            min(_from_linear_cone(one, 0, 3.0) for one in found),
+        ),
+        claim("Section 5: dead units stop on the cone's surface", min(surface)),
+        rows=rows,
+        note=f"Without momentum the optimum's share falls from {shares[0]:.0f}% to {shares[-1]:.0f}"
+        "%, and both sides die. The window [-2, 2]^2 and the four scales are ours; a start that "
+        "stops within gamma / 2 of the optimum has reached it.",
+        figure=picture,
     )
 
 
@@ -99,68 +76,37 @@ def figure5(world: Dying) -> Exhibit:
     late = [share - dead[0] for beta, share in zip(betas, dead, strict=True) if beta > 0.7]
     inside = [_stops(one)[1] for one in small]
     large = [at[1.0, beta].optimum for beta in betas]
-    return Exhibit(
-        "figure5",
-        "Figure 5: basins with momentum",
-        COLUMNS,
-        rows,
-        "The caption should say 'with momentum'. At gamma = 0.1, beta = 0.99 some starts still "
-        "move when time is up. A start stops as in the paper, at an update below 1e-6, if the "
-        "gradient is below 1e-3 too: momentum has turning points.",
-        picture,
+    return exhibit(
         world.settings(grid=len(found[0].axis), eta=0.1),
-        (
-            claim(
-                "Figure 5",
-                Check(
-                    f"largest fall of the dead share with beta, percent (it rises from "
-                    f"{dead[0]:.0f} to {dead[-1]:.0f})",
-                    max(a - b for a, b in pairwise(dead))
-                    if few[-1] < 10 and dead[-1] > dead[0]
-                    else math.nan,
-                    "<=",
-                    0,
-                ),
-                basis=f"few: less than a tenth of them at beta = 0.99; {EVERY}",
-            ),
-            claim("Figure 5, caption", few[0], few[-1]),
-            claim(
-                "Figure 5: no change up to beta 0.7",
-                Check(
-                    f"percent of the starts that end otherwise, gamma 0.001, at most (beyond, at "
-                    f"least {min(late):.1f} percent more die)",
-                    max(early) if min(late) > 5 else math.nan,
-                    "<=",
-                    5,
-                ),
-            ),
-            claim(
-                "Section 5: from the linear cone into the dead one",
-                (
-                    _from_linear_cone(small[-1], 1)
-                    if _from_linear_cone(small[0], 1) == 0
-                    else math.nan
-                ),
-            ),
-            claim(
-                "Figure 5: the interior fills",
-                Check(
-                    f"smallest rise with beta of the percent stopping beyond b/|w| = -5 from "
-                    f"outside ({inside[0]:.2g} to {inside[-1]:.2g})",
-                    min(b - a for a, b in pairwise(inside)),
-                    ">",
-                    0,
-                ),
-            ),
-            claim("ours: momentum at gamma 1", min(large[1:]) - large[0]),
+        "figure5",
+        claim(
+            "Figure 5",
+            max(a - b for a, b in pairwise(dead))
+            if few[-1] < 10 and dead[-1] > dead[0]
+            else math.nan,
+            first=dead[0],
+            last=dead[-1],
         ),
+        claim("Figure 5, caption", few[0], few[-1]),
+        claim(
+            "Figure 5: no change up to beta 0.7",
+            max(early) if min(late) > 5 else math.nan,
+            late=min(late),
+        ),
+        claim(
+            "Section 5: from the linear cone into the dead one",
+            (_from_linear_cone(small[-1], 1) if _from_linear_cone(small[0], 1) == 0 else math.nan),
+        ),
+        claim(
+            "Figure 5: the interior fills",
+            min(b - a for a, b in pairwise(inside)),
+            first=inside[0],
+            last=inside[-1],
+        ),
+        claim("ours: momentum at gamma 1", min(large[1:]) - large[0]),
+        rows=rows,
+        figure=picture,
     )
-
-
-COLUMNS = (
-    "gamma", "beta", "optimum %", "dead %", "other %", "dead % at w < 0", "dead % at w > 0",
-    "stop at the surface %", "stop in the interior %",
-)  # fmt: skip
 
 
 def starts(world: Dying, gamma: float, beta: float) -> Any:
@@ -261,43 +207,26 @@ def figure3(world: Dying) -> Exhibit:
     lines = np.array([[_attracting_line(world, g, w) for w in LINE] for g in (0.1, 0.01, 0.001)])
     moved = bool((np.diff(lines, axis=0) < 0).all() and lines[0].min() > SURFACE)
     pulled = max(_approach(world, gamma) for gamma in (0.1, 0.01))
-    return Exhibit(
-        "figure3",
-        "Figure 3: gradient descent on one unit",
-        (
-            "gamma",
-            "lower left dead %",
-            "right half dead %, least over the squares",
-            "gradient in the dead cone / bound",
-            "lower left, w < -eta gamma, dead %",
-        ),
-        tuple(rows),
-        "The prose sends the lower left quadrant to the ground truth; all of it dies but for "
-        "starts so close to w = 0 that one update carries them across. That the right side dies "
-        "more as gamma falls holds.",
-        None if world.tiny else _draw_fields([row[0] for row in rows]),
+    return exhibit(
         world.settings(),
-        (
-            claim("Figure 3", table[-1, 2]),
-            claim("Figure 3: gradients in the dead cone", table[:, 3].max()),
-            claim(
-                "Section 5: the optimum ends between the cones",
-                max(best[0.0][-1][1], best[0.1][-1][1]) if nearer else math.nan,
-                max(ratio for _, ratio in best[0.0]) if nearer else math.nan,
-            ),
-            claim(
-                "Section 5: an attracting line",
-                Check(
-                    f"largest b/|w| of the line at w = 0.2, 0.5, 0.8, gamma 0.001 (at least "
-                    f"{lines[0].min():.3g} at 0.1; paths from both sides are left {pulled:.2g} "
-                    "of their distance)",
-                    lines[-1].max() if moved and pulled < 0.5 else math.nan,
-                    "<",
-                    SURFACE,
-                ),
-            ),
-            claim("Section 5: lower left quadrant", table[:, 1].min(), table[:, 4].min()),
+        "figure3",
+        claim("Figure 3", table[-1, 2]),
+        claim("Figure 3: gradients in the dead cone", table[:, 3].max()),
+        claim(
+            "Section 5: the optimum ends between the cones",
+            max(best[0.0][-1][1], best[0.1][-1][1]) if nearer else math.nan,
+            max(ratio for _, ratio in best[0.0]) if nearer else math.nan,
         ),
+        claim(
+            "Section 5: an attracting line",
+            lines[-1].max() if moved and pulled < 0.5 else math.nan,
+            least=lines[0].min(),
+            pulled=pulled,
+            surface=SURFACE,
+        ),
+        claim("Section 5: lower left quadrant", table[:, 1].min(), table[:, 4].min()),
+        rows=rows,
+        figure=None if world.tiny else _draw_fields([row[0] for row in rows]),
     )
 
 

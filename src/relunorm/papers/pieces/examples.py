@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import ROUNDING
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
-claim = claims_of("pieces")
+claim, exhibit = words_of("pieces")
 
 Array = NDArray[np.float64]
 #: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
@@ -78,15 +78,14 @@ def figures12(world: Pieces) -> Exhibit:
         "Figure 2, right, has no biases."
     )
     columns = ("network", *(column.replace("_", " ") for column in TILING))
-    return Exhibit(
-        "figures12",
-        "Figures 1 and 2: polygon tilings",
-        columns,
-        tuple(rows),
-        note,
-        _picture(world, panels),
+    return exhibit(
         world.settings(),
-        claims,
+        "figures12",
+        *claims,
+        columns=columns,
+        rows=rows,
+        note=note,
+        figure=_picture(world, panels),
     )
 
 
@@ -129,27 +128,20 @@ def examples(world: Pieces) -> Exhibit:
     wrong_printed, wrong = _first_layer_labels(world, nets[:5], rng.normal(size=(40, 2)))
     on, elsewhere = _zero_first_map(world)
     closed, interior, sampled = np.transpose([_closed_definition(world, rng) for _ in range(3)])
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "examples",
-        "Examples 1 and 2: configurations and their regions",
-        (
-            claim("Section 3.1: M1 = 0 has the zero configuration only", on, elsewhere),
-            claim("Example 1", _example1(world)),
-            claim("Example 2, regions of the first layer", wrong_printed, wrong),
-            claim("Example 2, zero configuration", lifted, others, nets=len(nets)),
-            claim("Example 2, number of regions", max(counts) if listed else math.inf),
-            claim(
-                "ours: configurations need an interior",
-                Check(
-                    "regions with an interior more or less than patterns of points, three "
-                    f"networks ({', '.join(map(str, interior))} of {closed.min()} patterns)",
-                    int(np.abs(interior - sampled).max()) if closed.min() == 32 else math.nan,
-                    "=",
-                    0,
-                ),
-            ),
+        claim("Section 3.1: M1 = 0 has the zero configuration only", on, elsewhere),
+        claim("Example 1", _example1(world)),
+        claim("Example 2, regions of the first layer", wrong_printed, wrong),
+        claim("Example 2, zero configuration", lifted, others, nets=len(nets)),
+        claim("Example 2, number of regions", max(counts) if listed else math.inf),
+        claim(
+            "ours: configurations need an interior",
+            int(np.abs(interior - sampled).max()) if closed.min() == 32 else math.nan,
+            interior=", ".join(map(str, interior)),
+            closed=closed.min(),
         ),
-        settings=world.settings(),
     )
 
 
@@ -307,16 +299,11 @@ def background(world: Pieces) -> Exhibit:
     )
     falls = max(_classical(SLOPES[-1], p) / _classical(SLOPES[0], p) for p in (1, 2, 4))
     same, divided = _reconstructions(world)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "background",
-        "Introduction and Section 2: density and tight frames",
-        (
-            claim(
-                "Introduction: dense in L^p", beside, off if falls < 0.1 else math.nan, falls=falls
-            ),
-            claim("Section 2: the dual of a tight frame", same, divided),
-        ),
-        settings=world.settings(),
+        claim("Introduction: dense in L^p", beside, off if falls < 0.1 else math.nan, falls=falls),
+        claim("Section 2: the dual of a tight frame", same, divided),
     )
 
 

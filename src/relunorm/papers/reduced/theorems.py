@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Activation, Network
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 from relunorm.papers.world import shallow_network
 
-claim = claims_of("reduced")
+claim, exhibit = words_of("reduced")
 
 Array = NDArray[np.float64]
 
@@ -52,15 +52,13 @@ def identities(world: Reduced) -> Exhibit:
         world.relu(y + half) - world.relu(y - half)
         + world.relu(-y + half) - world.relu(-y - half)
     )  # fmt: skip
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "identities",
-        "(2.4)-(2.6): scaling and constants",
-        (
-            claim("(2.4) scaling", scaling),
-            claim("(2.4) at alpha = 0", left, relu_left),
-            claim("(2.5) constant by steps", steps),
-            claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
-        ),
+        claim("(2.4) scaling", scaling),
+        claim("(2.4) at alpha = 0", left, relu_left),
+        claim("(2.5) constant by steps", steps),
+        claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
     )
 
 
@@ -78,19 +76,14 @@ def unit_rows(world: Reduced) -> Exhibit:
     zero = Network.from_weights([np.zeros((1, 2)), [[6.0]]], [[0.0], [0.0]], STEP)
     stored = float(world.normalize(zero, "unit").network([1.0, 1.0])[0])
     value = 6 * float(world.step(np.zeros(1))[0])
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "unit_rows",
-        "Proposition 2.1 and Corollary 2.2: unit rows",
-        (
-            claim("Proposition 2.1, (2.7)", max(pure)),
-            claim(
-                "Proposition 2.1, proof: w = 0 and b = 0",
-                value,
-                value if stored == value else math.nan,
-            ),
-            claim("Corollary 2.2, (2.8)", max(bias)),
+        claim("Proposition 2.1, (2.7)", max(pure)),
+        claim(
+            "Proposition 2.1, proof: w = 0 and b = 0", value, value if stored == value else math.nan
         ),
-        settings=world.settings(),
+        claim("Corollary 2.2, (2.8)", max(bias)),
     )
 
 
@@ -116,19 +109,16 @@ def thresholds(world: Reduced) -> Exhibit:
                 kept.units <= net.units and _bounded_error(kept, net, x, domain, True) <= ROUNDING
             )
             clipped.append(_clipped(world, net, x, domain) if fits else math.inf)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "thresholds",
-        "Proposition 2.3: bounded thresholds",
-        (
-            claim("Proposition 2.3, (2.10)", max(bounded)),
-            _point_domain(world),
-            claim("(2.11) range of a unit row", _largest_ratio(world)),
-            claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
-            claim("ours: two extra units suffice", max(extra)),
-            claim("ours: clipping needs no extra unit", max(clipped)),
-            *_tight(world),
-        ),
-        settings=world.settings(),
+        claim("Proposition 2.3, (2.10)", max(bounded)),
+        _point_domain(world),
+        claim("(2.11) range of a unit row", _largest_ratio(world)),
+        claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
+        claim("ours: two extra units suffice", max(extra)),
+        claim("ours: clipping needs no extra unit", max(clipped)),
+        *_tight(world),
     )
 
 
@@ -333,27 +323,22 @@ def density(world: Reduced) -> Exhibit:
     def worst(name: str) -> float:
         return float((table[name] / table["bound"]).max())
 
-    return Exhibit(
-        "density",
-        "Theorems 3.1 to 3.3: error against width in the sup norm",
-        columns,
-        tuple(rows),
-        "The bounds fall to 0 with the number of pieces, so a ratio of at most 1 for every number "
-        "of pieces is what density asks for. Units t^k span polynomials of degree k, which cannot "
-        "follow k + 2 alternating extremes: their error is at least 1.",
-        None if world.tiny else _draw(rows, [(u, polynomial_error(world, u, 2)) for u in units]),
+    return exhibit(
         world.settings(),
-        (
-            claim("Theorem 3.1, if", worst("error (2.1)")),
-            claim("Theorem 3.1, only if", flat),
-            claim("Theorem 3.2, (3.3)", unit),
-            claim("Theorem 3.2, dense", worst("error (2.7)")),
-            claim(
-                "Theorem 3.3, (3.4)",
-                float(table["(2.10) differs by"].max()) if inside else math.inf,
-            ),
-            claim("Theorem 3.3, dense", worst("error (2.10)")),
+        "density",
+        claim("Theorem 3.1, if", worst("error (2.1)")),
+        claim("Theorem 3.1, only if", flat),
+        claim("Theorem 3.2, (3.3)", unit),
+        claim("Theorem 3.2, dense", worst("error (2.7)")),
+        claim(
+            "Theorem 3.3, (3.4)", float(table["(2.10) differs by"].max()) if inside else math.inf
         ),
+        claim("Theorem 3.3, dense", worst("error (2.10)")),
+        columns=columns,
+        rows=rows,
+        figure=None
+        if world.tiny
+        else _draw(rows, [(u, polynomial_error(world, u, 2)) for u in units]),
     )
 
 
