@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import relunorm as rn
-from relunorm.dying.target_advice import target_advice
+from relunorm.dying.target import target_advice
 from relunorm.dying.unit_entries import duplicates
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.stability import stability

@@ -20,7 +20,7 @@ from relunorm.papers.dying.laws import (
 )
 from relunorm.papers.dying.oscillation import momentum
 from relunorm.papers.dying.unit_loss import gradient, loss, trajectory
-from relunorm.papers.world import he_network
+from relunorm.papers.exhibit import he_network
 
 
 def biased(*args, **kwargs):

@@ -12,6 +12,7 @@ from relunorm.batchnorm.probes import LayerGeometry as LayerGeometry
 from relunorm.batchnorm.probes import geometry as geometry
 from relunorm.batchnorm.random_nets import Propagation as Propagation
 from relunorm.batchnorm.random_nets import propagate as propagate
+from relunorm.papers.batchnorm.theory.coordinate import TreeLimit as TreeLimit
 from relunorm.papers.batchnorm.theory.fixed_points import FixedPoint as FixedPoint
 from relunorm.papers.batchnorm.theory.fixed_points import fixed_points as fixed_points
 from relunorm.papers.batchnorm.theory.fixed_points import gram_derivative as gram_derivative
@@ -28,7 +29,6 @@ from relunorm.papers.batchnorm.theory.invariants import invariant_alpha as invar
 from relunorm.papers.batchnorm.theory.invariants import invariant_gram as invariant_gram
 from relunorm.papers.batchnorm.theory.invariants import theorem13 as theorem13
 from relunorm.papers.batchnorm.theory.invariants import theorem14 as theorem14
-from relunorm.papers.batchnorm.theory.tree_limit import TreeLimit as TreeLimit
 from relunorm.papers.batchnorm.theory.tree_model import ClusterCounts as ClusterCounts
 from relunorm.papers.batchnorm.theory.tree_model import Tree as Tree
 from relunorm.papers.batchnorm.theory.tree_model import cluster_count as cluster_count

@@ -13,8 +13,7 @@ from relunorm.clock import Clock
 from relunorm.display.shown import Shown, entries
 from relunorm.display.words import counted
 from relunorm.domain import Domain
-from relunorm.dying.target import mean_and_deviation
-from relunorm.dying.target_advice import TargetAdvice, target_advice
+from relunorm.dying.target import TargetAdvice, mean_and_deviation, target_advice
 from relunorm.dying.unit_entries import UnitEntries, duplicate_units
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts

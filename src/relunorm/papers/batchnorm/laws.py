@@ -25,7 +25,7 @@ from relunorm.papers.batchnorm.theory.tree_model import (
 )
 from relunorm.papers.batchnorm.theory.weight_cells import gamma
 from relunorm.papers.batchnorm.training import represent, train_deep, train_shallow
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import World
 
 Array = NDArray[np.float64]
 

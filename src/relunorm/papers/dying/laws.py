@@ -16,7 +16,7 @@ from relunorm.dying.target import TargetScaler, rescale_targets, single_factor
 from relunorm.network import Network
 from relunorm.papers.dying.oscillation import momentum
 from relunorm.papers.dying.unit_loss import gradient, loss, trajectory
-from relunorm.papers.world import World, he_network
+from relunorm.papers.exhibit import World, he_network
 
 Array = NDArray[np.float64]
 Table = dict[str, tuple[Array, Array]]

@@ -11,9 +11,8 @@ from relunorm.domain import Ball, Box, Domain
 from relunorm.network import Activation, Affine, Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit
+from relunorm.papers.exhibit import Exhibit, he_network
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
-from relunorm.papers.world import he_network
 
 claim, exhibit = words_of("reduced")
 

@@ -22,10 +22,9 @@ from relunorm.errors import InvalidDomainError
 from relunorm.network import Activation, Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure, shallow_network
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
-from relunorm.papers.world import shallow_network
 
 claim, exhibit = words_of("reduced")
 

@@ -16,8 +16,7 @@ from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, empty_figure
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import Exhibit, World, empty_figure
 
 claim, exhibit = words_of("rescaling")
 
