@@ -24,7 +24,7 @@ from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network.head import Head, Step
 from relunorm.questions.neighbourhood import neighbourhood
-from relunorm.questions.quick_radius import quick_radius
+from relunorm.questions.neighbourhood import quick_radius
 
 certify_module = importlib.import_module("relunorm.questions.certify")
 

@@ -47,7 +47,7 @@ Bounds = Sequence[tuple[Vector, Vector]]
 EXTRA = 8.0
 
 #: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
-#: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
+#: has any of its slopes (`regions.kernels.pack.ROUNDING` is 64 units).
 FLAT = 72.0
 
 #: Gradients of a layer's units may take this many numbers; beyond, absolute paths bound them.

@@ -438,7 +438,3 @@ class _Search:
             self.original.head.of,
             self.certificate(),
         )
-
-
-def _numbers(values: Array) -> list[list[float | None]]:
-    return [[float(v) if math.isfinite(v) else None for v in row] for row in values]

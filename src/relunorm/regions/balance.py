@@ -56,6 +56,29 @@ def balanced_for(network: Network, exponents: Exponents) -> Network:
     return _balance(network, exponents)
 
 
+def to_size(network: Network) -> tuple[Network, int]:
+    """A network g and a whole number e with f = 2^e g, whose weights are at most 1 in size.
+
+    A network of ordinary size is returned as it is, with e = 0. Exact.
+
+    Raises:
+        InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
+
+    >>> tall = Network.from_weights([[[1e200]], [[1e200]]])
+    >>> small, exponent = to_size(tall)
+    >>> float(small.output.terms[1][0, 0]) <= 1, exponent
+    (True, 1330)
+    """
+    if sum(extent(affine) for affine in network.maps) <= HARMLESS:
+        return network, 0
+    layers, reach = balanced_layers(network, np.zeros(network.input_size, dtype=np.int64))
+    last = Affine(network.output.terms, np.zeros(network.output.size))  # no slope has its bias
+    tops = sizes(last, reach)
+    top = int(tops.max()) if len(tops) else 0
+    output = without_loss(last, reach, np.full(last.size, top), "the output")
+    return network.replace(layers=layers, output=output), top
+
+
 def exponents_of(half: Array, offset: Array) -> Exponents | None:
     """Powers of two near the half-widths of a box; None where all are of ordinary size."""
     low, high = ORDINARY

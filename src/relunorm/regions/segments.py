@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.network import Affine, Network
-from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
 

@@ -13,14 +13,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relunorm.errors import StoreError
 from relunorm.sweep import export
 from relunorm.sweep.record import Run
-
-if TYPE_CHECKING:
-    import pandas
 
 #: SQLite's field for the program that owns a file: "rnsw".
 APPLICATION = 0x726E7377
@@ -51,7 +48,7 @@ ON CONFLICT (key) DO UPDATE
 """
 
 
-class Store:
+class Store(export.Tabled):
     """Finished runs in a file.
 
     Args:
@@ -194,18 +191,6 @@ class Store:
     def table(self, function: str | None = None) -> list[dict[str, Any]]:
         """The runs as flat rows: parameters, status, message, results."""
         return export.table(self.runs(function))
-
-    def to_csv(self, path: str | Path, function: str | None = None) -> Path:
-        """Write the table as CSV; returns the path."""
-        return export.to_csv(self.table(function), path)
-
-    def to_parquet(self, path: str | Path, function: str | None = None) -> Path:
-        """Write the table as Parquet (needs pyarrow); returns the path."""
-        return export.to_parquet(self.table(function), path)
-
-    def to_pandas(self, function: str | None = None) -> pandas.DataFrame:
-        """The table as a data frame (needs pandas)."""
-        return export.to_pandas(self.table(function))
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from relunorm.cli.output import (
-    DOMAINS,
-    Json,
-    ModelFile,
-    Quiet,
-    emit,
-    examples,
-    markup,
-    printable,
-    showing,
-)
-from relunorm.display.words import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from relunorm.cli import options
+from relunorm.cli.inputs import opened, parse_table
+from relunorm.cli.output import Console, emit, examples, markup, printable, showing
+from relunorm.display.shown import counted
 
 
 @examples(
@@ -28,15 +17,15 @@ if TYPE_CHECKING:
     "relunorm diagnose model.onnx --data train.csv --domain data:train.csv --optimizer adam",
 )
 def diagnose(
-    model: ModelFile,
-    data: Annotated[
-        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
-    ],
+    model: options.ModelFile,
+    data: Annotated[str, options.DATA],
     target: Annotated[
         str | None,
         typer.Option(help="The column to predict; names of classes are left out: no scale."),
     ] = None,
-    domain: Annotated[str | None, typer.Option(help=f"Prove on this domain: {DOMAINS}.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help=f"Prove on this domain: {options.DOMAINS}.")
+    ] = None,
     tau: Annotated[float, typer.Option(help="Dormancy threshold.")] = 0.025,
     optimizer: Annotated[
         str | None, typer.Option(help="adam, sgd, ...: how it is trained.")
@@ -44,18 +33,14 @@ def diagnose(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for proofs on the domain.")] = 30.0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
-    from relunorm.cli.tables import parse_table
     from relunorm.dying.diagnosis import diagnose as run
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
 
-    network = load(model)
+    network, where = opened(model, domain)
     table = parse_table(data, target, network, labels=True)
-    where = parse_domain(domain, network) if domain is not None else None
     with showing("looking at units", json or quiet):
         found = run(
             network, table.x, None if table.classes else table.y, where, tau=tau,

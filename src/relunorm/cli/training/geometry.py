@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from relunorm.cli import options
+from relunorm.cli.inputs import opened, parse_table
 from relunorm.cli.output import (
-    Json,
-    ModelFile,
-    Quiet,
+    Console,
     check_writable,
     emit,
     examples,
     markup,
+    print_table,
     showing,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @examples(
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     "relunorm geometry model.onnx --data batch.npy -o depth.png",
 )
 def geometry(
-    model: ModelFile,
+    model: options.ModelFile,
     data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
     target: Annotated[
         str | None, typer.Option(help="A column of the table that is not an input.")
@@ -41,16 +39,14 @@ def geometry(
         float | None, typer.Option(help="Singular values below this share of the largest are 0.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random state for the choice of points.")] = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
     from relunorm.batchnorm.probes import geometry as probe
-    from relunorm.cli.tables import parse_table
-    from relunorm.io import load
 
     check_writable(out)
-    network = load(model)
+    network, _ = opened(model)
     table = parse_table(data, target, network, labels=True)
     with showing("measuring", json or quiet):
         found = probe(
@@ -64,15 +60,13 @@ def geometry(
 
 
 def _render(console: Console, document: dict[str, Any], out: Path | None) -> None:
-    from rich.table import Table
-
     columns = ("layer", "width", "rank", "soft rank", "angle", "clusters", "odd", "broad", "dead")
-    table = Table(*columns, title=f"{document['points']} points, angles in degrees")
+    rows = []
     for row in document["layers"]:
         angle = row["mean_angle"]
         odd = row["odd"]
         gap = f" (gap {odd['norm_gap']:.1f})" if odd["points"] and odd["norm_gap"] else ""
-        table.add_row(
+        cells = (
             markup(row["name"]),
             str(row["width"]),
             str(row["rank"]),
@@ -83,6 +77,7 @@ def _render(console: Console, document: dict[str, Any], out: Path | None) -> Non
             f"{100 * row['broad_share']:.1f} %",
             str(row["dead"]),
         )
-    console.print(table)
+        rows.append(cells)
+    print_table(console, columns, rows, title=f"{document['points']} points, angles in degrees")
     if out is not None:
         console.print(f"wrote {out}", markup=False)

@@ -20,8 +20,7 @@ from relunorm import matrix as mx
 from relunorm.domain.base import lengths
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
-from relunorm.regions.kernels.pack import affine_maps
-from relunorm.regions.kernels.tolerance import TOLERANCE
+from relunorm.regions.kernels.pack import TOLERANCE, affine_maps
 from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]

@@ -11,24 +11,19 @@ import numpy as np
 
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
-from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
-from relunorm.regions.kernels.tolerance import quiet as _quiet
+from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.pack import quiet as _quiet
 from relunorm.regions.kernels.tree_state import (
     CLAUSES,
     CUT_OFF,
     FAILURES,
     HIDDEN,
-    NEAR,
-    NODES,
     POINTS,
     POINTS_START,
     ROWS,
 )
 
 quiet = inner(_quiet)
-
-#: A cell that stays clear of a side by less than so many times the rounding of the unit touches it.
-CLEAR = 64.0
 
 
 @kernel_part
@@ -143,16 +138,8 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
     """
     at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
     d = len(state.row)
-    at[NEAR] = 0
     if scale == 0.0:
-        constant, around = state.forms[unit, d], 0.0
-        for k in range(d):
-            around += abs(state.forms[unit, k])
-        plus = constant > tolerance
-        if tolerance > 0.0 and abs(constant) <= around + CLEAR * tolerance:
-            at[NEAR] = 4 * unit + (2 if plus else 4)
-        state.thin[unit] = max(state.thin[unit], around - constant if plus else around + constant)
-        return 2 if plus else 1
+        return 2 if state.forms[unit, d] > tolerance else 1
     g, values = state.row, state.values
     for k in range(d):
         g[k] = state.forms[unit, k] * scale
@@ -167,7 +154,6 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
         values[p] = value
         plus |= value > tolerance
         minus |= value < -tolerance
-    at[NODES] += 1
     for side in range(1, -1, -1):
         if (plus if side else minus) or _excluded(state, unit, side):
             continue
@@ -235,10 +221,6 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         _learn(state, unit, side)
     if status != FOUND and top > state.quiet[unit]:
         at[HIDDEN] += 1
-    elif status != FOUND and top > -CLEAR * state.quiet[unit]:
-        at[NEAR] = 4 * unit + 2 * side + 1 if at[NEAR] == 0 else -1
-    if status != FOUND and top > 0.0:
-        state.thin[unit] = max(state.thin[unit], min(top, tolerance) / state.scale[unit])
     if status != FOUND:
         return False
     slot = at[POINTS]

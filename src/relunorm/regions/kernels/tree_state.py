@@ -18,11 +18,7 @@ CLAUSES = 16
 MEMORY = 64 * 2**30
 
 # Entries of State.at.
-ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN, CUT_OFF = range(10)
-
-#: Another one: a side that the last unit left out although the cell touches it, as
-#: 4 * unit + 2 * side + 1, one more where no wall says so; -1 for both sides; 0 for none.
-NEAR = 10
+ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, DEPTH, HIDDEN, CUT_OFF = range(9)
 
 
 @group
@@ -32,9 +28,7 @@ class State(NamedTuple):
     bits: NDArray[np.int8]
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
     forms: NDArray[np.float64]  # (units + outputs, d + 1)
-    size: NDArray[
-        np.float64
-    ]  # sum of absolute entries of a gradient; what was added up if that is 0
+    size: NDArray[np.float64]  # sum of |gradient|; what was added up if that is 0
     scale: NDArray[np.float64]  # 1 / |gradient|, 0 for a constant form
     tolerance: NDArray[np.float64]
     rows: NDArray[np.float64]
@@ -44,16 +38,13 @@ class State(NamedTuple):
     points: NDArray[np.float64]  # the stack of witness sets
     values: NDArray[np.float64]  # a form's values at the current witnesses
     row: NDArray[np.float64]  # scratch: one scaled gradient
-    frames: NDArray[
-        np.int64
-    ]  # unit, rows, start and number of witnesses, depth of the side still to do
+    frames: NDArray[np.int64]  # unit, rows, start and number of witnesses, depth of what is to do
     at: NDArray[np.int64]
     live: NDArray[np.int64]  # scratch: units with non-zero slope
     row_bit: NDArray[np.int64]  # what made a row: 2 * unit + bit, -1 for the domain
     clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
     clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
     learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
-    thin: NDArray[np.float64]  # the largest value of a form on a side that was dropped all the same
     quiet: NDArray[np.float64]  # how far rounding alone takes a scaled form past zero
     work: Workspace
 
@@ -130,13 +121,12 @@ def _empty_state(
         np.zeros(keep),
         np.zeros(d),
         np.zeros((units + 1, 5), np.int64),
-        np.zeros(11, np.int64),
+        np.zeros(9, np.int64),
         np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
         np.full(depth + 1, -1, np.int64),
         np.zeros((units, 2, CLAUSES, d), np.int64),
         np.zeros((units, 2, CLAUSES), np.int64),
         np.zeros((units, 2), np.int64),
-        np.zeros(units),
         np.zeros(total),
         workspace(d, stop),
     )
@@ -155,7 +145,7 @@ def give(state: State) -> State | None:
     work = Workspace._make((*(array.copy() for array in state.work[:-1]), stop))
     other = State._make((*(array.copy() for array in state[:-1]), work))
     other.at[FRAMES] = 1
-    other.at[FAILURES] = other.at[NODES] = other.at[HIDDEN] = 0
+    other.at[FAILURES] = other.at[HIDDEN] = 0
     state.frames[: frames - 1] = state.frames[1:frames].copy()
     state.at[FRAMES] = frames - 1
     return other

@@ -76,7 +76,7 @@ def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
     return array[:count] if 2 * count >= len(array) else array[:count].copy()
 
 
-class _EngineWork:
+class _EngineWork(Work):
     """A search by one of the engines; each has its own `start` and `advance`."""
 
     def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
@@ -91,9 +91,6 @@ class _EngineWork:
 
     def remaining(self) -> float:
         return self._engine.remaining(self._search)
-
-    def failures(self) -> int:
-        return self._engine.failures(self._search)
 
     def hidden(self) -> int:
         return self._engine.hidden(self._search)
@@ -157,17 +154,21 @@ class TreeWork(_EngineWork):
 
     @classmethod
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
-        from relunorm.regions.kernels import tree
-        from relunorm.regions.kernels.tree_state import new_state
+        from relunorm.regions.kernels import tree_state
 
         w = window
-        state = new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
-        return cls(tree, net, state, stop)
+        state = tree_state.new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
+        return cls(tree_state, net, state, stop)
 
     def advance(self, size: int) -> Batch | None:
+        from relunorm.regions.kernels.tree import run
+
         buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
-        found = self._engine.run(self._net, self._search, *buffers)
+        found = run(self._net, self._search, *buffers)
         return Batch(*(_used(array, found) for array in buffers)) if found else None
+
+    def failures(self) -> int:
+        return self._engine.failures(self._search)
 
 
 def _outline(window: Window) -> NDArray[np.float64]:

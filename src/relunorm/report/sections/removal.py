@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.clock import Clock
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.errors import RelunormError
 from relunorm.forms.normalize import Normalized, normalize
 from relunorm.forms.removal.reduced import summarize
