@@ -8,7 +8,7 @@ from relunorm.domain import Box as Box
 from relunorm.domain import Domain as Domain
 from relunorm.domain import NormBall as NormBall
 from relunorm.domain import Polytope as Polytope
-from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
+from relunorm.dying.diagnosis import diagnose as diagnose
 from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
 from relunorm.embedded.export import to_c as to_c
 from relunorm.extrema.maximize import decide as decide

@@ -48,7 +48,7 @@ def diagnose(
     json: options.Json = False,
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
-    from relunorm.dying.diagnosis.diagnose import diagnose as run
+    from relunorm.dying.diagnosis import diagnose as run
 
     network, where = opened(model, domain)
     table = parse_table(data, target, network, labels=True)

@@ -94,7 +94,7 @@ def sweep(
 ) -> None:
     """Train figure 1's grid, all runs together; print error and dead share per setting."""
     from relunorm.dying.scale_sweep import GAMMAS, RULES, Plan, Sweep, by_name
-    from relunorm.papers.regression_data import load_tables
+    from relunorm.papers.dying.target_scales import load_tables
 
     tables = load_tables(data or ["diabetes"], target)
     plan = Plan(

@@ -139,7 +139,7 @@ def fit(
     model = _fit(train, settings, classify)
     document = _report(model, table, train, held, data)
     if pieces is not None:
-        from relunorm.train.piecewise import PiecewiseLinear
+        from relunorm.train.effects import PiecewiseLinear
 
         found = PiecewiseLinear.of(model, train.x, train.y)  # type: ignore[arg-type]
         document["pieces"] = found.to_dict()
