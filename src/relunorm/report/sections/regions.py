@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.network import Network
+from relunorm.network import Affine, Network
 from relunorm.regions.enumerate import regions
+from relunorm.regions.geometry.boundaries import decision_cells
 from relunorm.regions.partition import Regions
-from relunorm.regions.planes import on_plane
+from relunorm.regions.planes import on_plane, restrict
 from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.registry import COUNTED_INPUTS
-
-Array = NDArray[np.float64]
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
@@ -177,9 +177,6 @@ def _polygons(found: Regions) -> list[list[float | None]]:
     assert found.domain is not None
     box = found.domain.bounding_box
     span = float(2 * box.halfwidth.max())
-    if not found.network.units and found.domain.as_box is not None:
-        (x0, y0), (x1, y1) = box.lo, box.hi
-        return [rounded([x0, y0, x1, y0, x1, y1, x0, y1], span)]
     return [rounded(found.vertices(i), span) for i in range(len(found))]
 
 
@@ -232,9 +229,6 @@ def _winners(
 ) -> dict[str, Any]:
     """Which class wins where: exactly, region by region, or at the points of a grid.
 
-    Outputs are affine on a region, so a class that wins at every corner wins inside, too, and the
-    part of a region where a class wins is convex.
-
     Args:
         domain: the window of the plane, in its coordinates.
         drawn: its regions; None where they are too many to list.
@@ -243,21 +237,14 @@ def _winners(
     if drawn is None:
         return _grid(network, plane, box)
     span = float(2 * box.halfwidth.max())
-    shapes = [_corners(drawn, k) for k in range(len(drawn))]
-    ends = np.cumsum([len(corners) for corners in shapes])[:-1]
-    outputs = _scores(network, plane, np.concatenate(shapes))
-    whole: list[int] = []
+    found = decision_cells(replace(drawn, network=_scored(network, plane)))
+    pieces, whole = np.bincount(found.owners, minlength=len(drawn)), [-1] * len(drawn)
     cut: list[dict[str, Any]] = []
-    for corners, values in zip(shapes, np.split(outputs, ends), strict=True):
-        best = values.argmax(axis=1)
-        if (best == best[0]).all():
-            whole.append(int(best[0]))
-            continue
-        whole.append(-1)
-        for winner in range(values.shape[1]):
-            part = _part(corners, values, winner)
-            if len(part) > 2 and np.ptp(part, axis=0).max() > THIN * span:
-                cut.append({"class": winner, "corners": rounded(part, span)})
+    for part, winner, owner in zip(found.polygons, found.classes, found.owners, strict=True):
+        if pieces[owner] == 1:
+            whole[owner] = int(winner)
+        elif np.ptp(part, axis=0).max() > THIN * span:
+            cut.append({"class": int(winner), "corners": rounded(part, span)})
     return {"kind": "exact", "whole": whole, "cut": cut, "grid": None}
 
 
@@ -267,47 +254,19 @@ def _grid(network: Network, plane: Plane | None, box: Box) -> dict[str, Any]:
     shares = (np.arange(count) + 0.5) / count
     axes = [lo + shares * (hi - lo) for lo, hi in zip(box.lo, box.hi, strict=True)]
     points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-    classes = [int(k) for k in _scores(network, plane, points).argmax(axis=1)]
+    classes = [int(k) for k in _scored(network, plane)(points).argmax(axis=1)]
     window = [float(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
     grid = {"count": count, "window": window, "classes": classes}
     return {"kind": "estimate", "whole": [], "cut": [], "grid": grid}
 
 
-def _scores(network: Network, plane: Plane | None, points: Array) -> Array:
-    """One column for each class; a single output speaks for the second of two."""
-    lifted = points if plane is None else plane.origin + points @ np.stack([plane.u, plane.v])
-    outputs = network(lifted)
-    return np.hstack([-outputs, outputs]) if outputs.shape[1] == 1 else outputs
-
-
-def _corners(drawn: Regions, k: int) -> Array:
-    assert drawn.domain is not None
-    if drawn.network.units:
-        return np.asarray(drawn.vertices(k))
-    (x0, y0), (x1, y1) = drawn.domain.bounding_box.lo, drawn.domain.bounding_box.hi
-    return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
-
-
-def _part(corners: Array, values: Array, winner: int) -> Array:
-    """The part of a polygon where one output is the largest: cut by one rival after the other.
-
-    Values at a cut lie on the straight line between those of its ends, so they are carried along
-    and nothing is evaluated again (Sutherland and Hodgman's clipping).
-    """
-    both = np.hstack([corners, values[:, [winner]] - np.delete(values, winner, axis=1)])
-    for rival in range(2, both.shape[1]):
-        gap = both[:, rival]
-        if (gap >= 0).all():
-            continue
-        kept: list[Array] = []
-        for i in range(len(both)):
-            j = (i + 1) % len(both)
-            if gap[i] >= 0:
-                kept.append(both[i])
-            if (gap[i] >= 0) != (gap[j] >= 0):
-                t = gap[i] / (gap[i] - gap[j])
-                kept.append(both[i] + t * (both[j] - both[i]))
-        if len(kept) < 3:
-            return np.zeros((0, 2))
-        both = np.array(kept)
-    return both[:, :2]
+def _scored(network: Network, plane: Plane | None) -> Network:
+    """On the plane, one output for each class; a single one speaks for the second of two."""
+    network = network.folded()
+    if plane is not None:
+        network = restrict(network, np.stack([plane.u, plane.v]).T, plane.origin)
+    if network.output_size > 1:
+        return network
+    both, output = np.array([[-1.0], [1.0]]), network.output
+    terms = {source: both * mx.dense(matrix) for source, matrix in output.terms.items()}
+    return network.replace(output=Affine(terms, both[:, 0] * output.bias))
