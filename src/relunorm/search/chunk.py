@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.node import node_size
+from relunorm.clock import Clock
 from relunorm.matrix import Vector
 from relunorm.search import explore as kernel
 from relunorm.search.root import STEPS
@@ -31,7 +31,7 @@ class Found:
     Attributes:
         left: nodes that are still open.
         used: nodes that were looked at.
-        value, point: the best that was found.
+        value, point: the best that was found; -inf where nothing was.
         ceiling: the largest bound that closed a node.
         lost: nodes that could not be settled.
         tape: what happened, in compressed pieces.
@@ -52,15 +52,23 @@ class Found:
 
 
 def explored(
-    search: Search, task: Task, space: Space, stop: NDArray[np.uint8], budget: int, first: int
+    search: Search,
+    task: Task,
+    space: Space,
+    clock: Clock,
+    stop: NDArray[np.uint8],
+    budget: int,
+    first: int,
 ) -> Found:
     """Explore below one node, with a budget and numbers of `Search.reserved`."""
     form = search.form
     assert form is not None
-    began = time.perf_counter()
+    began = clock.elapsed()
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    best, point = np.array([search.value]), np.zeros(d)
+    # with a target bounds do not depend on points: the best of this chunk is a start for attacks
+    before = search.value if search.target == math.inf else -math.inf
+    best, point = np.array([before]), np.zeros(d)
     ceiling = np.array([-math.inf])
     marks = np.array([0, first, 0])
     while len(task.numbers) > len(space.arena):
@@ -98,7 +106,8 @@ def explored(
         if bound > task.bound:  # tuned anew, a part may come out above the whole
             bound, origin = task.bound, task.origin or task
         left.append(Task(-bound, number, numbers, units, known, depth, origin))
+    value = float(best[0]) if best[0] > before else -math.inf
     return Found(
-        left, used, float(best[0]), form.lift(point), float(ceiling[0]),
-        time.perf_counter() - began, int(marks[2]), tapes, int(marks[1]),
+        left, used, value, form.lift(point), float(ceiling[0]),
+        clock.elapsed() - began, int(marks[2]), tapes, int(marks[1]),
     )  # fmt: skip

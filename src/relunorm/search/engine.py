@@ -120,6 +120,7 @@ class Search:
             proof.write(np.array([VERSION]))
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
+        self.seen: Vector | None = None  # the best point of the last chunk
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
         self.most = math.inf  # nodes of this run
         self.heap: list[Task] = []
@@ -310,7 +311,7 @@ class Search:
                 return
             task = self.take()
             try:
-                found = explored(self, task, self.space(0), stop, *self.reserved())
+                found = explored(self, task, self.space(0), clock, stop, *self.reserved())
             except KeyboardInterrupt:
                 self.wait(task)
                 raise
@@ -337,6 +338,8 @@ class Search:
         self.spent[1] += found.seconds
         self.lost += found.lost
         self.offer(found.value, found.point)
+        if found.value > -math.inf:
+            self.seen = found.point
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
             self.wait(task)
@@ -349,24 +352,28 @@ class Search:
             self.learned += found.learned
 
     def attack_more(self, clock: Clock) -> None:
-        """Another round of ascent, as long as attacks take a small share of the time."""
+        """Rounds of ascent for a small share of the time, and while they bring better points for as
+        much as the search has taken."""
         if self.pending:
             self._attack_first(clock)
             return
-        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
-            return
-        began = clock.elapsed()
-        part = clock.part(seconds=CHUNK_SECONDS)
-        if self.value > self.attack.value:
-            self.attack.refine(self.point, part, self.target)
-        self.attack.run(part, self.target)
-        if self.heap and self.form is not None:
-            d = len(self.form.lo)
-            task = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
-            lo, hi = (self.form.lift(task.numbers[at : at + d]) for at in (0, d))
-            self.attack.around(lo, hi, part, self.target)
-        self.offer(self.attack.value, self.attack.point)
-        self.spent[0] += clock.elapsed() - began
+        part, share = clock.part(seconds=CHUNK_SECONDS), ATTACK_SHARE
+        while self.spent[0] <= share * self.spent[1] and not (self.reached or part.expired()):
+            began = clock.elapsed()
+            better = self.attack.more(part, self.target, self._some_boxes(), self.seen)
+            self.seen, share = None, 1.0 if better else ATTACK_SHARE
+            self.offer(self.attack.value, self.attack.point)
+            self.spent[0] += clock.elapsed() - began
+
+    def _some_boxes(self) -> tuple[Array, Array]:
+        """Boxes of open nodes, drawn at random; the first is that of the deepest or of the one with
+        the largest bound, in turns."""
+        assert self.form is not None
+        d, size = len(self.form.lo), self.attack.starts
+        tasks = [self.heap[i] for i in self.attack.rng.integers(len(self.heap), size=size)]
+        tasks[0] = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
+        lo, hi = ([self.form.lift(task.numbers[at : at + d]) for task in tasks] for at in (0, d))
+        return np.array(lo), np.array(hi)
 
     def reserved(self) -> tuple[int, int]:
         """How many nodes the next chunk may look at, and the first of the numbers for new ones.
@@ -396,7 +403,7 @@ def warm_up() -> None:
     clock = Clock()
     for proof in (None, Tape()):
         search = Search(tiny, Box.cube(1), groups, proof=proof)
-        search.attack.value = search.value = -math.inf
+        search.attack.values[:] = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
         if proof is not None:
