@@ -97,7 +97,7 @@ class Attack:
         """One more round for one group, from where time was best spent; True if it raised a record.
 
         Args:
-            boxes: ends of those of some open nodes, the first one to be looked at closely.
+            boxes: ends of those of open nodes, one a start; the first is looked at closely.
             offered: a point that somebody else found.
         """
         lo, hi = boxes
@@ -108,9 +108,9 @@ class Attack:
         if source == ANYWHERE:
             points = self.rng.uniform(lo, hi)
         elif source == NODE:
-            points, half = self.rng.uniform(lo[0], hi[0], self._shape), 0.5 * (hi[0] - lo[0])
+            points, half = self.rng.uniform(lo[0], hi[0], lo.shape), 0.5 * (hi[0] - lo[0])
         else:
-            points = self._near(self.points[q] if source == RECORD else offered)
+            points = self._near(self.points[q] if source == RECORD else offered, len(lo))
         self._ascend(q, points, clock, target, half)
         raised = bool(self.values[q] > before)
         self.seconds[source, q] += clock.elapsed() - began
@@ -119,17 +119,13 @@ class Attack:
         self.raised *= FORGET
         return raised
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.starts, self.network.input_size
-
-    def _near(self, point: Vector | None) -> Array:
+    def _near(self, point: Vector | None, count: int) -> Array:
         """A point, and others around it at all distances."""
         assert point is not None
         half = self.domain.bounding_box.halfwidth
-        reach = 10.0 ** self.rng.uniform(-4, 0, (self.starts, 1))
+        reach = 10.0 ** self.rng.uniform(-4, 0, (count, 1))
         reach[0] = 0.0
-        return point + reach * half * self.rng.uniform(-1, 1, self._shape)
+        return point + reach * half * self.rng.uniform(-1, 1, (count, len(point)))
 
     def offer(self, points: Array) -> None:
         """Evaluate points of the domain and keep the best for every group."""

@@ -60,7 +60,7 @@ GLANCE = 2
 #: Rounds of the first attack.
 ATTACKS = 8
 
-#: Share of the time that goes into further attacks.
+#: Share of the time that goes into further attacks, and of a tree that says how long it may take.
 ATTACK_SHARE = 0.1
 
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
@@ -352,24 +352,31 @@ class Search:
             self.learned += found.learned
 
     def attack_more(self, clock: Clock) -> None:
-        """Rounds of ascent for a small share of the time, and while they bring better points for as
-        much as the search has taken."""
+        """Rounds of ascent, for a small share of the time that the whole search is forecast to take
+        and at most for as much as it has taken."""
         if self.pending:
             self._attack_first(clock)
             return
-        part, share = clock.part(seconds=CHUNK_SECONDS), ATTACK_SHARE
-        while self.spent[0] <= share * self.spent[1] and not (self.reached or part.expired()):
+        part, allowed = clock.part(seconds=CHUNK_SECONDS), ATTACK_SHARE * self._forecast()
+        while self.spent[0] <= allowed and not (self.reached or part.expired()):
             began = clock.elapsed()
-            better = self.attack.more(part, self.target, self._some_boxes(), self.seen)
-            self.seen, share = None, 1.0 if better else ATTACK_SHARE
+            self.attack.more(part, self.target, self._some_boxes(), self.seen)
+            self.seen = None
             self.offer(self.attack.value, self.attack.point)
             self.spent[0] += clock.elapsed() - began
+
+    def _forecast(self) -> float:
+        """Seconds of the whole search: those so far over the share of its tree that is closed, each
+        half of a node being half of it. While little is closed, as if that share were."""
+        running = [task for tasks in self.running.values() for task in tasks]
+        closed = 1.0 - sum(0.5**task.depth for task in [*self.heap, *running])
+        return self.spent[1] / max(closed, ATTACK_SHARE)
 
     def _some_boxes(self) -> tuple[Array, Array]:
         """Boxes of open nodes, drawn at random; the first is that of the deepest or of the one with
         the largest bound, in turns."""
         assert self.form is not None
-        d, size = len(self.form.lo), self.attack.starts
+        d, size = len(self.form.lo), self.attack.starts // 2
         tasks = [self.heap[i] for i in self.attack.rng.integers(len(self.heap), size=size)]
         tasks[0] = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
         lo, hi = ([self.form.lift(task.numbers[at : at + d]) for task in tasks] for at in (0, d))

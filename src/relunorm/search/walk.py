@@ -21,7 +21,7 @@ from relunorm.network import Affine, Network
 Array = NDArray[np.float64]
 
 #: Inputs, and multiplications for the walls of a piece, at most.
-MOST_INPUTS, MOST_WORK = 32, 1e7
+MOST_INPUTS, MOST_WORK = 32, 1e6
 
 #: Pieces of a walk at most, and the gain, relative, that is worth a step.
 PIECES, WORTH = 400, 1e-7
