@@ -61,7 +61,7 @@ def test_only_what_has_no_partner_is_proved() -> None:
     reach = reach_of(domain)
     points = spread(domain, 64, np.random.default_rng(0))
     asked = [Asking.about(net, reach, points) for net in (network, copy)]
-    assert relate_on_demand(asked, 1e-9, reach).largest < 1e-11
+    assert relate_on_demand(asked, 1e-9, reach).walk.largest < 1e-11
     assert not any(asking.query.bounds.lower for asking in asked)
 
 
