@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.form import Form
+from relunorm.bounds.memory import new_memory
 from relunorm.bounds.node import node_size
 from relunorm.clock import Clock
 from relunorm.matrix import Vector
 from relunorm.search import explore as kernel
-from relunorm.search.root import STEPS
-from relunorm.search.space import Space, Task
+from relunorm.search.root import STEPS, Task
 from relunorm.search.tape import packed
 
 if TYPE_CHECKING:
@@ -22,6 +23,27 @@ if TYPE_CHECKING:
 
 #: Length of the tape of one chunk.
 TAPE = 1 << 17
+
+#: Nodes that a thread has room for at first, and numbers that they take at most; pages that are not
+#: used cost nothing.
+ROOM, MOST_ROOM = 64, 1 << 25
+
+
+class Space:
+    """Scratch memory of one thread, with room for some nodes."""
+
+    def __init__(self, form: Form, units: int, nodes: int = ROOM):
+        d, groups, goals = len(form.lo), len(form.firsts) - 1, int(form.firsts[-1])
+        self.memory = new_memory(form, units)
+        room = node_size.py_func(units, form.known + 64, d, goals, groups)
+        self.arena = np.zeros(max(min(nodes * room, MOST_ROOM), 4 * room))
+        self.stack = np.zeros((256, 5), np.int64)
+        self.tape = np.zeros(0)
+
+    def grow(self) -> None:
+        """Twice the room for nodes, what is there kept."""
+        self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
+        self.stack = np.concatenate([self.stack, np.zeros_like(self.stack)])
 
 
 @dataclass

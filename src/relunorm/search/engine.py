@@ -24,20 +24,20 @@ from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.attack import Attack
-from relunorm.search.chunk import Found, explored
-from relunorm.search.cuts import MOST_REFRESH
+from relunorm.search.chunk import Found, Space, explored
 from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
+from relunorm.search.halves import MOST_REFRESH
 from relunorm.search.root import (
     FEW_INPUTS,
     ROOT_SPEED,
     ROOT_STEPS,
+    Task,
     first_node,
     goal_steps,
     tuning_steps,
     whole_node,
 )
-from relunorm.search.space import Space, Task
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
 from relunorm.sweep.ambient import Placement
