@@ -78,8 +78,8 @@ class _Bounding:
 
         closed = [np.where(layer.z[1] <= 0, OFF, ON) for layer in root.layers]
         signs = [np.where(x.open, OPEN, s) for x, s in zip(root.layers, closed, strict=True)]
-        known = np.concatenate(signs, axis=1).astype(np.int8)
-        return self.parts(box[0][None], box[1][None], root.upper, known, NO_LIMIT)
+        known = np.concatenate(signs).astype(np.int8)[None]
+        return self.parts(box[0][None], box[1][None], root.upper[None], known, NO_LIMIT)
 
     def parts(
         self, lo: Array, hi: Array, upper: Array, signs: NDArray[np.int8], clock: Clock

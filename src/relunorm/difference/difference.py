@@ -67,12 +67,12 @@ def bound_difference(
         pair = pair_up(first, second, clock)
         if pair is None:
             return None
-        found = linear_bounds(pair, box[0][None], box[1][None], clock)
+        found = linear_bounds(pair, *box, clock)
     except TimeLimitError:
         return None
-    upper = found.upper[0]
+    upper = found.upper
     tell(float(upper.max()), method)
-    offer(np.where(found.slope[0] > 0, box[1], box[0]))
+    offer(np.where(found.slope > 0, box[1], box[0]))
     hopeless = not np.isfinite(upper).all() or pair.apart > ALIKE or not found.layers
     if upper.max() <= enough() or hopeless:
         return Ends(upper, method)
@@ -106,8 +106,8 @@ def repeat(
     pair, box = pair_up(first, second, NO_LIMIT), (reach.lo, reach.hi)
     if pair is None:
         raise InvalidInputError("a proof bounds the difference of networks that have no pair")
-    found = linear_bounds(pair, box[0][None], box[1][None])
-    upper = found.upper[0]
+    found = linear_bounds(pair, *box)
+    upper = found.upper
     if cuts:
         upper = boxes.repeat(pair, box, found, cuts)
     if multipliers:
