@@ -12,6 +12,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.compiled.jit import kernel
+from relunorm.difference import boxes
 from relunorm.difference.condensed.flat import flatten
 from relunorm.difference.condensed.kernel import bound_all, bound_boxes
 from relunorm.difference.condensed.lines import relu_lines
@@ -334,3 +335,27 @@ def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> N
     off = Fraction(1, 10**12) * max(map(abs, map(Fraction, ends)))  # rounding is bounded elsewhere
     for z in map(Fraction, ends):
         assert flat * z <= max(z, 0) <= steep * z + rise + off
+
+
+def test_threads_bound_the_same_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many boxes as fit go to a thread at a time: here one."""
+    rng = np.random.default_rng(7)
+    net = random_net(rng, 2, 8, 8, 2)
+    copy = moved(net, rng, 1e-3)
+    reach = reach_of(Box.cube(2))
+    root = bound_difference(net, copy, reach, lambda points: None, lambda: np.inf, NO_LIMIT)
+    assert root is not None
+    goal = root.largest / 4
+    monkeypatch.setattr(boxes, "PRODUCTS", 1)
+    one, two = (
+        bound_difference(
+            net, copy, reach, lambda points: None, lambda: goal, NO_LIMIT, workers=workers
+        )
+        for workers in (1, 2)
+    )
+    assert one is not None
+    assert two is not None
+    assert one.cuts
+    assert one.cuts == two.cuts
+    assert (one.upper == two.upper).all()
+    assert one.largest <= goal

@@ -46,6 +46,7 @@ def bound_difference(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float, str], None] = lambda upper, method: None,
+    workers: int = 1,
 ) -> Ends | None:
     """Bound the difference of two networks whose layers correspond; None where they do not.
 
@@ -60,6 +61,7 @@ def bound_difference(
             itself.
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
+        workers: threads that bound boxes side by side.
     """
     box = reach.lo, reach.hi
     method = "linear bounds on the difference"
@@ -80,7 +82,7 @@ def bound_difference(
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper, cuts = boxes.cut(
-            pair, box, found, offer, enough, clock, lambda bound: tell(bound, method)
+            pair, box, found, offer, enough, clock, lambda bound: tell(bound, method), workers
         )
         return Ends(upper, method, cuts)
     before = upper.max()
