@@ -250,11 +250,6 @@ def path_sums(network: Network) -> list[Array]:
     return sums
 
 
-def rounding(network: Network, domain: Domain, output: int = 0) -> float:
-    """A bound on the rounding error of an output, anywhere on the domain."""
-    return float(roundings(network, domain)[output])
-
-
 def roundings(network: Network, domain: Domain) -> Array:
     """Bounds on the rounding errors of all outputs, anywhere on the domain."""
     box = domain.bounding_box

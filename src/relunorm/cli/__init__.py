@@ -27,10 +27,9 @@ from relunorm.cli.questions.maximize import maximize
 from relunorm.cli.questions.regions import region, regions
 from relunorm.cli.questions.sensitivity import sensitivity
 from relunorm.cli.report import report
-from relunorm.cli.training.diagnose import diagnose
+from relunorm.cli.training.diagnose import diagnose, geometry
 from relunorm.cli.training.dying import dying
 from relunorm.cli.training.fit import fit
-from relunorm.cli.training.geometry import geometry
 from relunorm.cli.training.papers import papers
 from relunorm.cli.training.sweep import sweep
 from relunorm.clock import Interrupts

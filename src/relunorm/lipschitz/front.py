@@ -218,7 +218,7 @@ def lipschitz(
         run.method,
         p,
         words,
-        tuple(_of_size(bound, exponent) for bound in run.bounds),
+        tuple(_scaled(bound, exponent) for bound in run.bounds),
         run.complete,
         network.head.of,
         _proof(run, given, exponent),
@@ -277,7 +277,7 @@ def _settle(run: _Run) -> None:
         )
 
 
-def _of_size(bound: LipschitzBound, exponent: int) -> LipschitzBound:
+def _scaled(bound: LipschitzBound, exponent: int) -> LipschitzBound:
     """The bound of the network as it was given."""
     return replace(
         bound, value=(scaled_up if bound.side == "upper" else scaled_down)(bound.value, exponent)

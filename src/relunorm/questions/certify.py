@@ -258,7 +258,7 @@ class _Job:
         place = self.rows.around(row, radius)
         found = decide_any(
             self.network, place.outer, self.rows.groups[row], clock, self.random_state, None,
-            self.place, attacks=0,
+            self.place, 0,
         )  # fmt: skip
         self.stopped = found.stopped
         if found.verdict == "proved":

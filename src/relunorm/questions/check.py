@@ -131,17 +131,18 @@ def check(
     for word in ("unknown", "timeout", "sat"):
         if word in verdicts:
             verdict = word
-    point = next((q.point for q in questions if q.verdict == "sat"), None)
-    proofs = [q.proof for q in questions]
-    proof = None
-    if verdict == "unsat" and all(p is not None for p in proofs):
+    asked_of = [q.found for q in questions if q.found is not None]
+    sat = [q.found for q in questions if q.verdict == "sat" and q.found is not None]
+    point = sat[0].point if sat else None
+    proof, proofs = None, [found.certificate for found in asked_of]
+    if verdict == "unsat" and None not in proofs:
         proof = CheckProof(_fingerprint(assertions), tuple(p for p in proofs if p is not None))
     return Check(
         verdict,
         point,
         None if point is None else network(point),
         (len(questions), sum(word in ("sat", "unsat") for word in verdicts)),
-        sum(q.nodes for q in questions),
+        sum(found.nodes for found in asked_of),
         clock.elapsed(),
         proof,
     )
@@ -181,18 +182,6 @@ class _Question:
         self.verdict: Answer = "timeout"
         self.found: Decision | None = None
         self.asked = case
-
-    @property
-    def nodes(self) -> int:
-        return 0 if self.found is None else self.found.nodes
-
-    @property
-    def point(self) -> Vector | None:
-        return None if self.found is None else self.found.point
-
-    @property
-    def proof(self) -> SearchProof | None:
-        return None if self.found is None else self.found.certificate
 
     def go_on(self, clock: Clock, progress: Listener | None) -> None:
         """Search for so long; leaves the verdict."""

@@ -47,7 +47,9 @@ def balanced(network: Network) -> Network:
     True
     """
     if "balanced" not in network.__dict__:
-        network.__dict__["balanced"] = None if _is_ordinary(network) else _balance(network)
+        biases = max(int(np.frexp(a.bias)[1].max(initial=0)) for a in network.maps)
+        ordinary = biases <= BIAS and sum(map(extent, network.maps)) <= HARMLESS
+        network.__dict__["balanced"] = None if ordinary else _balance(network)
     return network.__dict__["balanced"] or network
 
 
@@ -88,11 +90,6 @@ def exponents_of(half: Array, offset: Array) -> Exponents | None:
     if all(low < size < high or size == 0.0 for size in sizes_):
         return None
     return np.frexp(np.where(half > 0, half, np.abs(offset)))[1].astype(np.int64)
-
-
-def _is_ordinary(network: Network) -> bool:
-    biases = max(int(np.frexp(a.bias)[1].max(initial=0)) for a in network.maps)
-    return biases <= BIAS and sum(extent(affine) for affine in network.maps) <= HARMLESS
 
 
 def _balance(network: Network, exponents: Exponents | None = None) -> Network:

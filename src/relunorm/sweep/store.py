@@ -9,6 +9,7 @@ finished run is never overwritten, a failed one only by a later attempt.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,17 @@ ON CONFLICT (key) DO UPDATE
     SET status = excluded.status, outcome = excluded.outcome, seconds = excluded.seconds
     WHERE runs.status = 'failed'
 """
+
+
+#: Words in SQLite's name for an error, or in its text -> what to do; the first that fits.
+_ADVICE = {
+    "FULL|full|IOERR_WRITE": "the disk is full; every run recorded before is kept. Free some space",
+    "NOTADB|not a database": "it is not a store of runs. Choose another file",
+    "CORRUPT|malformed": "it is damaged. Restore a copy or choose another file",
+    "BUSY|locked": f"another process has held it for {PATIENCE:g} s. Try again",
+    "READONLY|readonly": "it may not be written. Open it with read_only=True, or copy it",
+    "IOERR|I/O": "the disk failed or is full; every run recorded before is kept. Check it",
+}
 
 
 class Store(export.Tabled):
@@ -126,22 +138,10 @@ class Store(export.Tabled):
         try:
             yield
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorname", "")  # Python 3.11 and later
             text = str(error)
-            if "FULL" in code or "full" in text or "IOERR_WRITE" in code:
-                advice = "the disk is full; every run recorded before is kept. Free some space"
-            elif "NOTADB" in code or "not a database" in text:
-                advice = "it is not a store of runs. Choose another file"
-            elif "CORRUPT" in code or "malformed" in text:
-                advice = "it is damaged. Restore a copy or choose another file"
-            elif "BUSY" in code or "locked" in text:
-                advice = f"another process has held it for {PATIENCE:g} s. Try again"
-            elif "READONLY" in code or "readonly" in text:
-                advice = "it may not be written. Open it with read_only=True, or copy it"
-            elif "IOERR" in code or "I/O" in text:
-                advice = "the disk failed or is full; every run recorded before is kept. Check it"
-            else:
-                advice = "check that the folder exists and may be written"
+            said = f"{getattr(error, 'sqlite_errorname', '')} {text}"  # Python 3.11 and later
+            found = (advice for words, advice in _ADVICE.items() if re.search(words, said))
+            advice = next(found, "check that the folder exists and may be written")
             raise StoreError(
                 f"{self.path} could not be {done} ({text}): {advice}, then run again"
             ) from error

@@ -52,7 +52,9 @@ def maximize(
             network, where, weights, time_limit, progress=show,
             workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
         )  # fmt: skip
-    what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
+    what = f"output {weights}"
+    if not isinstance(weights, int):
+        what = " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
     written = write_proof(result.certificate, proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result, what))
@@ -65,10 +67,6 @@ def _weights(text: str, outputs: int) -> int | list[float]:
     if len(weights) == 1 and outputs > 1 and weights[0] == int(weights[0]):
         return int(weights[0])
     return int(weights[0]) if weights == [0.0] else weights
-
-
-def _combination(weights: list[float]) -> str:
-    return " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:

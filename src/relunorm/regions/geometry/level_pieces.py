@@ -61,13 +61,13 @@ def level_pieces(found: Regions, level: float, output: int) -> tuple[list[Array]
 
 
 def _forms(found: Regions, level: float, output: int) -> _Forms:
-    from relunorm.arithmetic.rounding import rounding
+    from relunorm.arithmetic.rounding import roundings
 
     A, c = found.affine()
     gradient, constant = A[:, output], c[:, output] - level
     box = found.geometry.window
     length = lengths(gradient @ box.embedding)
-    noise = rounding(_only(found.network, output), found.domain) if found.domain else 0.0
+    noise = roundings(_only(found.network, output), found.domain)[0] if found.domain else 0.0
     return _Forms(gradient, constant, np.maximum(TOLERANCE * length, noise + abs(level) * 2**-50))
 
 

@@ -31,7 +31,6 @@ import numpy as np
 from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.compiled.simplex import FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.kernels.pack import TOLERANCE
-from relunorm.regions.kernels.tree_signs import layer_of, signs, start_layer
 from relunorm.regions.kernels.tree_state import (
     CUT_OFF,
     DEPTH,
@@ -41,6 +40,9 @@ from relunorm.regions.kernels.tree_state import (
     POINTS_START,
     ROWS,
     STARTED,
+    layer_of,
+    signs,
+    start_layer,
 )
 
 

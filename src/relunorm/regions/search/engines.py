@@ -30,7 +30,7 @@ def search(
         compile_engine(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [_single(window)]
+        return [_single(window, method)]
     budget.weights = max(len(net.weights), 1)
     with budget.clock.watch() as stop:
         return run(_started(method, net, window, stop), workers, budget)
@@ -46,7 +46,7 @@ def parts(
     """
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [Part([_single(window)], None)]
+        return [Part([_single(window, method)], None)]
     return divided(_started(method, net, window, stop), count)
 
 
@@ -66,9 +66,13 @@ def _started(method: str, net: Packed, window: Window, stop: NDArray[np.uint8]) 
     return engine.start(net, window, stop)
 
 
-def _single(window: Window) -> Batch:
+def _single(window: Window, method: str) -> Batch:
     """A network without hidden units: one region, the domain."""
-    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
+    found = Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
+    if method != "polygons":
+        return found
+    corners = _outline(window)
+    return found._replace(corners=corners, ptr=np.array([0, len(corners)]))
 
 
 def _used(array: NDArray[Any], count: int) -> NDArray[Any]:

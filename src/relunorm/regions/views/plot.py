@@ -33,7 +33,6 @@ def plot_regions(
     color: str = "value",
     output: int = 0,
     layer: int = 1,
-    edges: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
     """The regions of a network of two inputs, or of a slice, as polygons.
@@ -64,7 +63,7 @@ def plot_regions(
         [found.vertices(i) for i in range(len(found))],
         array=values,
         cmap=cmap,
-        edgecolors="black" if edges else "face",
+        edgecolors="black",
         linewidths=min(0.5, 20 / max(len(found), 1) ** 0.5),
     )
     axes.add_collection(shapes)
