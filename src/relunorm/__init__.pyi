@@ -40,10 +40,10 @@ from relunorm.questions.sensitivity import sensitivity as sensitivity
 from relunorm.regions.enumerate import regions as regions
 from relunorm.regions.lines import along as along
 from relunorm.regions.partition import Regions as Regions
+from relunorm.regions.partition import load_regions as load_regions
 from relunorm.regions.planes import on_plane as on_plane
 from relunorm.regions.region import Region as Region
 from relunorm.regions.region import region_at as region_at
-from relunorm.regions.views.storage import load_regions as load_regions
 from relunorm.report.report import Report as Report
 from relunorm.report.report import report as report
 from relunorm.sweep.store import Store as Store

@@ -111,8 +111,8 @@ def test_upper_bound_never_lies() -> None:
 def test_residual_shares_units() -> None:
     """Two networks that differ in the last layer only: the residual holds the first layers once."""
     from relunorm.domain.reach import reach_of
+    from relunorm.forms.outward import quick_bounds
     from relunorm.forms.relation.match import relate
-    from relunorm.forms.relation.unit_bounds import quick_bounds
 
     network = random_net(5, [4, 8, 6, 2])
     weights, biases = network.weights()
@@ -435,6 +435,19 @@ def test_classes_of_one_output_are_its_signs() -> None:
     apart = rn.compare(network, moved, rn.Box([0.0], [0.4]), top1=True).top1
     assert apart is not None
     assert (apart.verdict, apart.first) == ("same", 0)
+
+
+def test_a_lower_end_is_not_0_beside_a_witness_of_other_classes(monkeypatch):
+    # rounding hides the difference, and of larger networks nothing is computed without it
+    monkeypatch.setattr("relunorm.forms.comparison.counterexample.PARAMETERS", 0)
+    high, low = (
+        rn.Network.from_weights([[[1.0]], [[0.0], [0.0]]], [[0.0], [1e8, 1e8 + step]])
+        for step in (2.0**-26, -(2.0**-26))
+    )
+    found = rn.compare(high, low, rn.Box([0.0], [1.0]), top1=True)
+    assert found.top1 is not None
+    assert (found.top1.verdict, found.top1.first, found.top1.second) == ("different", 1, 0)
+    assert found.lower == 2.0**-25 <= found.upper
 
 
 @pytest.mark.parametrize("factor", [0.5, float("nan")])

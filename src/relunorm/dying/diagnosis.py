@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
-from relunorm.display.shown import Shown, entries
-from relunorm.display.words import counted
+from relunorm.display.shown import Shown, counted, entries
 from relunorm.domain import Domain
 from relunorm.dying.target import TargetAdvice, mean_and_deviation, target_advice
 from relunorm.dying.unit_entries import UnitEntries, duplicate_units

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from relunorm.arithmetic.floats import at_least, at_most, float_above
+from relunorm.arithmetic.certain import PARAMETERS, exact_output
+from relunorm.arithmetic.floats import at_least, at_most, float_above, float_below
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.difference import Ends, bound_difference
@@ -17,20 +18,23 @@ from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
-from relunorm.forms.comparison.comparison import Comparison, Verdict
+from relunorm.forms.comparison.comparison import Comparison, SameClass, Verdict, same_class
 from relunorm.forms.comparison.counterexample import Counterexample
-from relunorm.forms.comparison.same_class import SameClass, same_class
-from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
-from relunorm.forms.comparison.step_values import largest_difference
+from relunorm.forms.comparison.shallow import (
+    ShallowForm,
+    largest_difference,
+    shallow_cost,
+    shallow_form,
+    steps_apart,
+)
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
-from relunorm.forms.outward import Range
+from relunorm.forms.outward import Range, quick_bounds, stable_bounds
 from relunorm.forms.precision import UNITS, default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.relate import Walk
-from relunorm.forms.relation.residual import Searched, linear_bounds, residual, search
-from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
+from relunorm.forms.relation.residual import linear_bounds, residual, search
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -105,7 +109,10 @@ def compare(
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         found = search.run()
-        return replace(found, top1=search.classes(found)) if top1 else found
+        if not top1:
+            return found
+        classes = search.classes(found)
+        return replace(search.raised(found, classes.witness), top1=classes)
 
 
 def _check(
@@ -137,16 +144,7 @@ class _Search:
     """The state of one comparison: the bounds and the best point so far."""
 
     def __init__(
-        self,
-        first,
-        second,
-        domain,
-        tolerance,
-        factor,
-        clock,
-        analysis,
-        progress,
-        random_state,
+        self, first, second, domain, tolerance, factor, clock, analysis, progress, random_state
     ):
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
@@ -245,7 +243,7 @@ class _Search:
         if upper < self.upper:
             self.upper, self.method = upper, STEPWISE
             nothing = Walk(self.reach), self.given, (None, None), [0, 1]
-            self.proof = partial(_certificate, *nothing, stepwise=True)
+            self.proof = partial(certify, *nothing, stepwise=True)
         if rounded > self.tolerance and not self.seen.found:
             self.tolerance = self.seen.tolerance = rounded
 
@@ -272,9 +270,9 @@ class _Search:
             self.away, proofs = walk(True)
             self.apart = self._bound(self.away)
             if np.isfinite(self.apart):
-                self.proof = partial(_certificate, self.away, self.given, proofs, order)
+                self.proof = partial(certify, self.away, self.given, proofs, order)
         found, proofs = walk(False)
-        self._take(found, "related units", partial(_certificate, found, self.given, proofs, order))
+        self._take(found, "related units", partial(certify, found, self.given, proofs, order))
 
     def _insist(self) -> None:
         """Once more, with time for the proofs that were given up."""
@@ -382,6 +380,17 @@ class _Search:
             return SameClass("unknown")
         return same_class(*self.given, self.domain, self.seen.points, self.clock)
 
+    def raised(self, found: Comparison, point: Vector | None) -> Comparison:
+        """With what a point shows at which the classes differ, where nothing else is known."""
+        if point is None or found.lower > 0 or max(n.parameters for n in self.given) > PARAMETERS:
+            return found
+        outputs = [exact_output(network, point) for network in self.given]
+        lower = float_below(max(abs(a - b) for a, b in zip(*outputs, strict=True)))
+        if found.witness is None:
+            return replace(found, lower=lower)
+        first, second = (network(point) for network in self.given)
+        return replace(found, lower=lower, witness=point, first=first, second=second)
+
     def _listener(self, stage: str) -> Listener | None:
         """Hear of a stage that takes long and pass it on."""
         if self.progress is None:
@@ -416,7 +425,7 @@ class _Search:
         low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
-        self.rest = partial(_certificate, walk, self.given, self._proofs(), [0, 1], rest=True)
+        self.rest = partial(certify, walk, self.given, self._proofs(), [0, 1], residual=True)
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
             self.proof = self.rest
@@ -435,7 +444,7 @@ class _Search:
         upper = float(np.nextafter(found.upper + most, np.inf))
         if upper < self.upper:
             self.upper, self.method = upper, "branch and bound on the residual"
-            self.proof = partial(self.rest, search=found)
+            self.proof = partial(self.rest, residual=found)
 
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""
@@ -449,7 +458,7 @@ class _Search:
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1], clock=self.clock)
-        self._take(walk, method, partial(_certificate, walk, self.given, self._proofs(), [0, 1]))
+        self._take(walk, method, partial(certify, walk, self.given, self._proofs(), [0, 1]))
 
     def _proofs(self) -> list[Proofs | None]:
         """What proves `_bounds`."""
@@ -483,7 +492,7 @@ class _Search:
         """The certificate of a difference that was bounded before any unit was related."""
         bounds = [quick_bounds(network, self.reach) for network in (self.first, self.second)]
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
-        return _certificate(walk, self.given, (None, None), [0, 1], difference)
+        return certify(walk, self.given, (None, None), difference=difference)
 
     def _answer(self, verdict: Verdict) -> Comparison:
         point = self.seen.point if verdict in ("different", "unknown") else None
@@ -502,22 +511,3 @@ class _Search:
             proof=self._proof(),
             head=self.given[0].head,
         )
-
-
-def _certificate(
-    walk: Walk,
-    networks: tuple[Network, Network],
-    proofs: Sequence[Proofs | None],
-    order: Sequence[int],
-    difference: Ends | None = None,
-    rest: bool = False,
-    search: Searched | None = None,
-    stepwise: bool = False,
-) -> Certificate | None:
-    packed = [None if p is None else p.to_dict() for p in proofs]
-    left = {"search": None if search is None else search.to_dict()} if rest else None
-    if stepwise:
-        difference = None
-    return certify(
-        walk, networks, packed, order, difference=difference, residual=left, stepwise=stepwise
-    )
