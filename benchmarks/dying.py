@@ -26,7 +26,7 @@ from torch import nn
 from relunorm.dying import DeadUnitMonitor, basin
 from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.scale_sweep import Plan, Sweep, by_name
-from relunorm.papers.regression_data import load_tables
+from relunorm.papers.dying.target_scales import load_tables
 
 #: Percent of [-2, 2]^2 reaching the optimum, measured apart from this code (docs/errata.md).
 MEASURED = {

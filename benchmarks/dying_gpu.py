@@ -10,7 +10,7 @@ import time
 import numpy as np
 import torch
 
-from relunorm.dying.basin_torch import UNROLLED, advance
+from relunorm.dying.basin_kernel import UNROLLED, advance_tensors
 from relunorm.dying.basins import basin
 
 
@@ -22,7 +22,7 @@ def measure(grid: int, mode: str, dtype: torch.dtype = torch.float64) -> float:
     steps = UNROLLED * 64
 
     def move() -> None:
-        advance(*state, 0.0, 0.1, 0.9, 1e-12, 1e-6, steps, fuse=mode == "compile")
+        advance_tensors(*state, 0.0, 0.1, 0.9, 1e-12, 1e-6, steps, fuse=mode == "compile")
 
     move()
     torch.cuda.synchronize()

@@ -31,7 +31,7 @@ from torch import nn
 
 from relunorm.dying.revive.schedule import Reviver
 from relunorm.dying.scale_sweep import STRETCH, Plan, Sweep, by_name
-from relunorm.papers.regression_data import load_tables
+from relunorm.papers.dying.target_scales import load_tables
 
 #: Where the batched runs go; the one-by-one runs of 200 units are faster on a CPU than on a GPU.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -86,8 +86,7 @@ def test_regions(looks, method, workers):
 
 
 def test_a_search_cut_off_inside_a_kernel_is_not_complete():
-    from relunorm.regions.kernels import cells, tree
-    from relunorm.regions.kernels.tree_state import is_cut_off
+    from relunorm.regions.kernels import cells, tree_state
     from relunorm.regions.search.engines import CellWork, TreeWork
     from relunorm.regions.search.window import open_window
 
@@ -95,8 +94,8 @@ def test_a_search_cut_off_inside_a_kernel_is_not_complete():
     work = TreeWork.start(window.pack(NET), window, stop)
     assert work.advance(10) is None
     assert work.more()
-    assert is_cut_off(work._search)
-    assert not tree.is_done(work._search)
+    assert tree_state.is_cut_off(work._search)
+    assert not tree_state.is_done(work._search)
     work = CellWork.start(window.pack(NET, by_columns=True), window, stop)
     assert work.advance(10) is None
     assert not cells.is_done(work._search)

@@ -8,7 +8,7 @@ from relunorm.domain import Box as Box
 from relunorm.domain import Domain as Domain
 from relunorm.domain import NormBall as NormBall
 from relunorm.domain import Polytope as Polytope
-from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
+from relunorm.dying.diagnosis import diagnose as diagnose
 from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
 from relunorm.embedded.export import to_c as to_c
 from relunorm.extrema.maximize import decide as decide
@@ -40,10 +40,10 @@ from relunorm.questions.sensitivity import sensitivity as sensitivity
 from relunorm.regions.enumerate import regions as regions
 from relunorm.regions.lines import along as along
 from relunorm.regions.partition import Regions as Regions
+from relunorm.regions.partition import load_regions as load_regions
 from relunorm.regions.planes import on_plane as on_plane
 from relunorm.regions.region import Region as Region
 from relunorm.regions.region import region_at as region_at
-from relunorm.regions.views.storage import load_regions as load_regions
 from relunorm.report.report import Report as Report
 from relunorm.report.report import report as report
 from relunorm.sweep.store import Store as Store

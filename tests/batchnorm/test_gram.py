@@ -11,8 +11,10 @@ from relunorm.batchnorm.gram import (
     gram_step,
     kernel_gram,
     matrix_root,
+    odd_points,
+    pair_angles,
+    soft_rank,
 )
-from relunorm.batchnorm.measure import odd_points, pair_angles, soft_rank
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.fixed_points import (
     fixed_points,

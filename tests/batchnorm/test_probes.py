@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
 import relunorm as rn
-from relunorm.batchnorm.measure import cluster_sizes
+from relunorm.batchnorm.gram import cluster_sizes
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.nn import datapoint_init_, decompose

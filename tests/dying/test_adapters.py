@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor
+from relunorm.dying.adapters import to_mlflow, to_tensorboard
 from relunorm.dying.adapters.callback import Reviving
-from relunorm.dying.adapters.mlflow import to_mlflow
-from relunorm.dying.adapters.tensorboard import to_tensorboard
 from relunorm.errors import InvalidInputError, MissingDependencyError
 
 

@@ -8,7 +8,7 @@ import pytest
 import relunorm as rn
 from relunorm.cli import main
 from relunorm.errors import InvalidInputError
-from relunorm.papers.regression_data import load_tables
+from relunorm.papers.dying.target_scales import load_tables
 
 
 def run(capsys, *arguments: str) -> str:

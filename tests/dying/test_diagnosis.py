@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import relunorm as rn
-from relunorm.dying.diagnosis.target_advice import target_advice
-from relunorm.dying.diagnosis.unit_entries import duplicates
+from relunorm.dying.target import target_advice
+from relunorm.dying.unit_entries import duplicates
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.stability import stability
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import relunorm.dying as dying
 from relunorm.dying import RunningTargetScaler, TargetScaler
-from relunorm.dying.diagnosis.target_advice import target_advice
+from relunorm.dying.target import target_advice
 from relunorm.errors import InvalidInputError
 
 numbers = arrays(np.float64, st.integers(2, 30), elements=st.floats(-1e6, 1e6))

@@ -437,6 +437,19 @@ def test_classes_of_one_output_are_its_signs() -> None:
     assert (apart.verdict, apart.first) == ("same", 0)
 
 
+def test_a_lower_end_is_not_0_beside_a_witness_of_other_classes(monkeypatch):
+    # rounding hides the difference, and of larger networks nothing is computed without it
+    monkeypatch.setattr("relunorm.forms.comparison.counterexample.PARAMETERS", 0)
+    high, low = (
+        rn.Network.from_weights([[[1.0]], [[0.0], [0.0]]], [[0.0], [1e8, 1e8 + step]])
+        for step in (2.0**-26, -(2.0**-26))
+    )
+    found = rn.compare(high, low, rn.Box([0.0], [1.0]), top1=True)
+    assert found.top1 is not None
+    assert (found.top1.verdict, found.top1.first, found.top1.second) == ("different", 1, 0)
+    assert found.lower == 2.0**-25 <= found.upper
+
+
 @pytest.mark.parametrize("factor", [0.5, float("nan")])
 def test_a_factor_below_one_is_refused(factor: float) -> None:
     network = random_net(0, [2, 3, 1])

@@ -16,9 +16,8 @@ from strategies import networks
 from relunorm import Activation, Affine, Layer, Network, lipschitz, theorem6
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.lipschitz import norms
-from relunorm.lipschitz.methods.paths import absolute_paths, path_matrix
+from relunorm.lipschitz.methods.products import absolute_paths, norm_product, path_matrix
 from relunorm.lipschitz.methods.sdp import lipsdp
-from relunorm.lipschitz.methods.spectral import norm_product
 from relunorm.lipschitz.norms import (
     as_norm,
     from_l2,

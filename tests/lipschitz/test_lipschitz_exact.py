@@ -15,8 +15,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.lipschitz.methods.branch import branch_and_bound
-from relunorm.lipschitz.methods.enumeration import enumeration
+from relunorm.lipschitz.methods.branch import branch_and_bound, enumeration
 from relunorm.lipschitz.methods.points import at_point, search
 from relunorm.lipschitz.norms import operator_norms
 from relunorm.lipschitz.search.setting import Setting
@@ -267,7 +266,7 @@ def test_the_witness_of_a_ball_lies_in_the_ball(seed):
 
 
 def test_enumeration_without_time_left_is_unfinished():
-    from relunorm.lipschitz.methods.enumeration import enumeration
+    from relunorm.lipschitz.methods.branch import enumeration
 
     found = enumeration(Setting.of(seeded(0), Box.cube(2)), time_limit=0.0)
     assert (found.lower, found.upper, found.finished) == (0.0, np.inf, False)

@@ -15,9 +15,10 @@ import scipy.sparse as sp
 
 import relunorm as rn
 from relunorm import Affine, Layer, Network
+from relunorm.arithmetic.floats import scaled_down, scaled_up
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
-from relunorm.lipschitz.magnitude import down, to_size, up
+from relunorm.regions.balance import to_size
 
 MOST, LEAST = np.finfo(float).max, 5e-324
 
@@ -137,7 +138,7 @@ def test_ordinary_networks_are_left_alone_and_impossible_ones_refused():
 @pytest.mark.parametrize("exponent", [0, 10, 1023, 1024, -1022, -1060, -1074, -1100])
 def test_rounding_outward(value, exponent):
     true = Fraction(value) * Fraction(2) ** exponent
-    low, high = down(value, exponent), up(value, exponent)
+    low, high = scaled_down(value, exponent), scaled_up(value, exponent)
     assert Fraction(low) <= true
     assert high == np.inf or true <= Fraction(high)
     assert high in (low, math.nextafter(low, math.inf))

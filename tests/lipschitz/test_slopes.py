@@ -15,8 +15,7 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network, NormBall, Po
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.search import slopes as search
-from relunorm.lipschitz.search.cells import in_ball
-from relunorm.lipschitz.search.marks import (
+from relunorm.lipschitz.search.cells import (
     FORMS,
     LOW,
     NEED,
@@ -26,6 +25,7 @@ from relunorm.lipschitz.search.marks import (
     SHUT,
     SPLIT,
     TOUCH,
+    in_ball,
 )
 from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.lipschitz.search.setting import Setting

@@ -11,10 +11,14 @@ from planted_pieces import Lying
 
 from relunorm.batchnorm.gram import gram_step, kernel_gram
 from relunorm.batchnorm.random_nets import propagate
-from relunorm.papers.batchnorm.laws import alpha13, both_signs, positive_entries, push, relu
+from relunorm.papers.batchnorm.laws import both_signs, positive_entries, push, relu
 from relunorm.papers.batchnorm.theory.fixed_points import odd_state, symmetric_state
 from relunorm.papers.batchnorm.theory.full_rank import rank_bounds, sample_neuron_counts
-from relunorm.papers.batchnorm.theory.invariants import invariant_gram, theorem14
+from relunorm.papers.batchnorm.theory.invariants import (
+    invariant_alpha,
+    invariant_gram,
+    theorem14,
+)
 from relunorm.papers.batchnorm.theory.tree_model import (
     Tree,
     negative_transformation,
@@ -390,7 +394,7 @@ PLANTED = {
         {"gram_step": lambda gram, **o: 1.1 * gram_step(gram, **o)},
     ),
     "(95)-(98) scale of a layer": {"relu": np.abs},
-    "(99)-(110) recentred points": {"alpha": lambda n: 1.01 * alpha13(n)},
+    "(99)-(110) recentred points": {"alpha": lambda n: 1.01 * invariant_alpha(n)},
     "Theorem 14, hypothesis": {"invariant": big_invariant},
     "Theorem 14, item 1": {"relu": lambda z: 1.2 * relu(z)},
     "Theorem 14, item 2": {"relu": lambda z: 1.2 * relu(z)},

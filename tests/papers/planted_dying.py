@@ -18,10 +18,9 @@ from relunorm.papers.dying.laws import (
     train,
     train_deep,
 )
-from relunorm.papers.dying.theory.oscillation import momentum
-from relunorm.papers.dying.theory.trajectories import trajectory
-from relunorm.papers.dying.theory.unit_loss import gradient, loss
-from relunorm.papers.world import he_network
+from relunorm.papers.dying.oscillation import momentum
+from relunorm.papers.dying.unit_loss import gradient, loss, trajectory
+from relunorm.papers.exhibit import he_network
 
 
 def biased(*args, **kwargs):

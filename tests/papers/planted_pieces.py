@@ -9,6 +9,7 @@ import torch
 
 from relunorm.lipschitz.methods.theorem6 import theorem6
 from relunorm.network import Activation, Network
+from relunorm.papers.exhibit import he_network
 from relunorm.papers.pieces.examples import FIGURE2
 from relunorm.papers.pieces.laws import (
     constant_bound,
@@ -21,7 +22,6 @@ from relunorm.papers.pieces.laws import (
     spectral_bound,
     tight_frame,
 )
-from relunorm.papers.world import he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 

@@ -23,8 +23,7 @@ from relunorm.cli import app, main
 from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network.head import Head, Step
-from relunorm.questions.neighbourhood import neighbourhood
-from relunorm.questions.quick_radius import quick_radius
+from relunorm.questions.neighbourhood import neighbourhood, quick_radius
 
 certify_module = importlib.import_module("relunorm.questions.certify")
 

@@ -20,7 +20,7 @@ import relunorm as rn
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError, MissingDependencyError
 from relunorm.sweep.identity import source_version
-from relunorm.sweep.values import dumps, loads
+from relunorm.sweep.record import dumps, loads
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -195,7 +195,7 @@ def test_auto_takes_what_predicts_rows_held_out(monkeypatch, better, solver):
     """The comparison is forced either way; the answer is that solver's own."""
     x, y = surface(120)
     turns = iter([better, 0.0])
-    monkeypatch.setattr("relunorm.train.solve.automatic._error", lambda *_: next(turns))
+    monkeypatch.setattr("relunorm.train.solve.by_name._error", lambda *_: next(turns))
     model = ReLURegressor(hidden=3, random_state=0).fit(x, y)
     assert model.solver_ == solver
     plain = {"hidden": 3, "solver": solver, "random_state": 0}

@@ -13,12 +13,12 @@ from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
 from relunorm.train.problem.layered import LayeredProblem
 from relunorm.train.problem.one_layer import ShallowProblem
-from relunorm.train.problem.perceptron import FlatPerceptron
 from relunorm.train.problem.spline import SplineProblem
 from relunorm.train.problem.task import Fit, Task
 from relunorm.train.solve.bound import Pieces, spline_bound
 from relunorm.train.solve.by_name import solver
 from relunorm.train.solve.deep import solve_deep
+from relunorm.train.solve.descent import FlatPerceptron
 from relunorm.train.solve.exact import solve_exact, tube_knots
 from relunorm.train.solve.greedy import solve_greedy
 

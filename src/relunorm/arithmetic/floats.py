@@ -73,6 +73,30 @@ def float_below(value: Fraction) -> float:
     return -float_above(-value) + 0.0
 
 
+def scaled_up(value: float, exponent: int) -> float:
+    """``value`` 2^``exponent``, rounded up: inf above float64, and 0 only for 0.
+
+    >>> scaled_up(1.5, 2), scaled_up(1.0, 2000), scaled_up(1.0, -2000)
+    (6.0, inf, 5e-324)
+    """
+    with np.errstate(all="ignore"):
+        scaled = np.ldexp(value, exponent)
+        less = np.ldexp(scaled, -exponent) < value
+    return float(np.nextafter(scaled, np.inf) if less else scaled)
+
+
+def scaled_down(value: float, exponent: int) -> float:
+    """``value`` 2^``exponent``, rounded down: above float64 the largest number it has.
+
+    >>> scaled_down(1.5, 2), scaled_down(1.0, 2000), scaled_down(1.0, -2000)
+    (6.0, 1.7976931348623157e+308, 0.0)
+    """
+    with np.errstate(all="ignore"):
+        scaled = np.ldexp(value, exponent)
+        more = np.ldexp(scaled, -exponent) > value or (np.isinf(scaled) and np.isfinite(value))
+    return float(np.nextafter(scaled, 0.0) if more else scaled)
+
+
 def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.float64]:
     """The largest power of two that divides every number (inf where all are 0).
 

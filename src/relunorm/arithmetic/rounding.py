@@ -47,7 +47,7 @@ Bounds = Sequence[tuple[Vector, Vector]]
 EXTRA = 8.0
 
 #: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
-#: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
+#: has any of its slopes (`regions.kernels.pack.ROUNDING` is 64 units).
 FLAT = 72.0
 
 #: Gradients of a layer's units may take this many numbers; beyond, absolute paths bound them.
@@ -248,11 +248,6 @@ def path_sums(network: Network) -> list[Array]:
         layer = network.layers[index]
         pull(layer.affine, sums[index + 1] * max(map(abs, layer.activation.slopes)))
     return sums
-
-
-def rounding(network: Network, domain: Domain, output: int = 0) -> float:
-    """A bound on the rounding error of an output, anywhere on the domain."""
-    return float(roundings(network, domain)[output])
 
 
 def roundings(network: Network, domain: Domain) -> Array:

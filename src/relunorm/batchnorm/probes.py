@@ -19,7 +19,7 @@ from relunorm.batchnorm.activations import (
     from_network,
     named_arrays,
 )
-from relunorm.batchnorm.measure import (
+from relunorm.batchnorm.gram import (
     OddTest,
     cluster_sizes,
     numeric_rank,

@@ -17,8 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, resolve_statistic, switch, whole_number
-from relunorm.batchnorm.gram import EqualPoints, Statistic, merged_step, nonlinearity_slope
-from relunorm.batchnorm.measure import odd_points, pair_angles
+from relunorm.batchnorm.gram import (
+    EqualPoints,
+    Statistic,
+    merged_step,
+    nonlinearity_slope,
+    odd_points,
+    pair_angles,
+)
 from relunorm.batchnorm.random_layer import RandomLayer, inner_products
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError

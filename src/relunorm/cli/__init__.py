@@ -13,29 +13,25 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli import options
 from relunorm.cli.models.compare import compare
-from relunorm.cli.models.convert import convert
 from relunorm.cli.models.export import export
-from relunorm.cli.models.fingerprint import fingerprint
-from relunorm.cli.models.info import info
+from relunorm.cli.models.info import convert, fingerprint, info
 from relunorm.cli.models.normalize import normalize
 from relunorm.cli.models.verify import verify
-from relunorm.cli.output import EPILOGS, Command, printable
+from relunorm.cli.output import EPILOGS, Command, Console, emit, examples, printable, showing
 from relunorm.cli.questions.certify import certify
 from relunorm.cli.questions.check import check
 from relunorm.cli.questions.lipschitz import lipschitz
 from relunorm.cli.questions.maximize import maximize
-from relunorm.cli.questions.region import region
-from relunorm.cli.questions.regions import regions
+from relunorm.cli.questions.regions import region, regions
 from relunorm.cli.questions.sensitivity import sensitivity
 from relunorm.cli.report import report
-from relunorm.cli.training.diagnose import diagnose
+from relunorm.cli.training.diagnose import diagnose, geometry
 from relunorm.cli.training.dying import dying
 from relunorm.cli.training.fit import fit
-from relunorm.cli.training.geometry import geometry
 from relunorm.cli.training.papers import papers
 from relunorm.cli.training.sweep import sweep
-from relunorm.cli.warm_up import warm_up
 from relunorm.clock import Interrupts
 from relunorm.errors import RelunormError, optional_packages
 
@@ -61,6 +57,30 @@ def _root(
     ] = False,
 ) -> None:
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
+
+
+@examples(
+    "relunorm warm-up",
+    "relunorm warm-up --json",
+)
+def warm_up(json: options.Json = False) -> None:
+    """Compile the search kernels now, so that no later command has to.
+
+    They are kept with the installation, or in the user's cache where that cannot be written. Run it
+    once after installing, or while building an image.
+    """
+    from relunorm.kernels import warm_up as run
+
+    with showing("compiling", json) as show:
+        taken = run(show)
+    document = {"schema": "relunorm.warm-up/1", "cpu_seconds": taken}
+
+    def render(console: Console) -> None:
+        for name, seconds in taken.items():
+            console.print(f"{name}: {seconds:.1f} CPU s", markup=False)
+        console.print(f"in all {sum(taken.values()):.1f} CPU s", markup=False)
+
+    emit(document, json, render)
 
 
 for _command in (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -20,40 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.clock import Listener, Progress
-
-#: What most commands are about.
-ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
-
-#: Where inputs live, spelled out, and the option of most commands.
-DOMAINS = "box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv"
-DOMAIN: Any = typer.Option(help=f"{DOMAINS}.")
-
-#: The option every command has.
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
-]
-
-
-#: The option of every command that shows its progress.
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
-
-#: Threads or processes of a command that can use several.
-Jobs = Annotated[
-    int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
-]
-Backend = Annotated[
-    str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
-]
-Scheduler = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
-]
-
-#: For models whose file does not fix the input shape.
-Example = Annotated[
-    str | None,
-    typer.Option(help="Shape of one input, such as 1,28,28, where the file leaves it open."),
-]
-
+else:
+    Console = Any  # of rich, which is not light to import
 
 #: Command -> the last part of its help.
 EPILOGS: dict[Callable[..., None], str] = {}
@@ -106,16 +74,6 @@ class Command(TyperCommand):
 def epilog(*lines: str) -> str:
     """Examples as the last part of a help page."""
     return "\n\n".join(["Examples:", *lines])
-
-
-def parse_example(text: str | None) -> tuple[int, ...] | None:
-    """The shape behind `--example`."""
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
 
 
 def check_writable(path: str | Path | None, what: str = "plots", *endings: str) -> None:
@@ -188,6 +146,18 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
     render(console)
     if document.get("of", "outputs") != "outputs":
         console.print(f"This speaks of the {document['of']}.", markup=False)
+
+
+def print_table(
+    console: Console, heads: Iterable[str], rows: Iterable[Iterable[str]], **options: Any
+) -> None:
+    """Draw a table of text."""
+    from rich.table import Table
+
+    table = Table(*heads, **options)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 @contextmanager

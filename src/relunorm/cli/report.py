@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import (
-    DOMAINS,
-    Example,
-    Json,
-    ModelFile,
-    Quiet,
-    check_writable,
-    emit,
-    examples,
-    parse_example,
-)
+from relunorm.cli import options
+from relunorm.cli.inputs import opened, parse_slice, parse_table
+from relunorm.cli.output import Console, check_writable, emit, examples
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.clock import Progress
     from relunorm.io.table import Table
 
@@ -33,11 +23,8 @@ if TYPE_CHECKING:
     "relunorm report example:moons --data example:moons --domain box:-2,3 --open",
 )
 def report(
-    model: ModelFile,
-    data: Annotated[
-        str | None,
-        typer.Option(help="A table: csv, npz with x, npy or parquet; or example:moons."),
-    ] = None,
+    model: options.ModelFile,
+    data: Annotated[str | None, options.DATA] = None,
     target: Annotated[
         str | None,
         typer.Option(help="The table's column to predict: numbers, or names of classes."),
@@ -52,7 +39,8 @@ def report(
     domain: Annotated[
         str | None,
         typer.Option(
-            help=f"Where to look: {DOMAINS}. By default the box around the data, else box:-1,1."
+            help=f"Where to look: {options.DOMAINS}. By default the box around the data, else "
+            "box:-1,1."
         ),
     ] = None,
     out: Annotated[
@@ -68,23 +56,20 @@ def report(
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 10.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    quiet: Quiet = False,
-    example: Example = None,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    example: options.Example = None,
+    json: options.Json = False,
 ) -> None:
     """Write one offline page about MODEL: how well it does, what to do, and what it is.
 
     Ctrl-C keeps the sections that are finished.
     """
-    from relunorm.cli.tables import parse_slice, parse_table
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
     from relunorm.report.report import report as run
 
     if out is None and (open_it or not json):
         out = Path("report.html")
     check_writable(out, "reports", ".html", ".htm")
-    network = load(model, parse_example(example))
+    network, place = opened(model, domain, example)
     table = None
     if data is not None:
         table = parse_table(data, target, network, labels=True)
@@ -94,7 +79,7 @@ def report(
         network,
         None if table is None else table.x,
         None if table is None else table.labels,
-        None if domain is None else parse_domain(domain, network),
+        place,
         slice=None if plane is None else parse_slice(plane, table),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,

@@ -1,6 +1,6 @@
 """One picture for every result: `draw` chooses by what it is given.
 
-Functions take a result and axes, and return the figure; nothing is shown.
+Functions take a result and the axes to draw on; nothing is shown.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ if TYPE_CHECKING:
 
 def draw(result: Any, ax: Axes | None = None) -> Figure:
     """The picture of a result."""
-    return PICTURES[type(result).__name__](result, ax)
+    name = type(result).__name__
+    if name == "Geometry" and ax is None:
+        return result.figure()  # which draws more than fits into one pair of axes
+    figure, axes = new_axes(ax, figsize=(6.4, 1.8 if name in FLAT else 3.6))
+    PICTURES[name](result, axes)
+    return figure
 
 
-def _axes(ax: Axes | None, height: float = 3.6) -> tuple[Any, Any]:
+def new_axes(ax: Axes | None, **size: Any) -> tuple[Any, Any]:
+    """The figure and the axes to draw on; new ones where none are given."""
     if ax is not None:
         return ax.get_figure(root=True), ax
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, height), layout="constrained")
+    figure = Figure(layout="constrained", **size)
     return figure, figure.add_subplot()
 
 
-def _network(network: Any, ax: Axes | None) -> Figure:
+def _network(network: Any, axes: Any) -> None:
     """Units of every layer."""
-    figure, axes = _axes(ax)
     hidden = [network.layers[k] for k in network.hidden]
     names = ["input", *(layer.name or str(k + 1) for k, layer in enumerate(hidden)), "output"]
     sizes = [network.input_size, *(layer.width for layer in hidden), network.output_size]
     axes.barh([f"{k}  {name}" for k, name in enumerate(names)], sizes)
     axes.invert_yaxis()
     axes.set_xlabel("values")
-    return figure
 
 
-def _normalized(found: Any, ax: Axes | None) -> Figure:
+def _normalized(found: Any, axes: Any) -> None:
     """Units of every layer before and after."""
-    figure, axes = _axes(ax)
     for network, shift, label in ((found.original, -0.2, "before"), (found.network, 0.2, "after")):
         widths = [network.layers[k].width for k in network.hidden]
         axes.bar(np.arange(1, len(widths) + 1) + shift, widths, 0.4, label=label)
@@ -52,7 +55,6 @@ def _normalized(found: Any, ax: Axes | None) -> Figure:
     axes.set_ylabel("units")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
-    return figure
 
 
 def _interval(
@@ -78,30 +80,23 @@ def _interval(
     axes.set_xlabel(label)
 
 
-def _comparison(found: Any, ax: Axes | None) -> Figure:
-    figure, axes = _axes(ax, height=1.8)
+def _comparison(found: Any, axes: Any) -> None:
     mark = (found.tolerance, "tolerance")
     _interval(axes, found.lower, found.upper, f"largest difference: {found.verdict}", mark)
-    return figure
 
 
-def _maximum(found: Any, ax: Axes | None) -> Figure:
-    figure, axes = _axes(ax, height=1.8)
+def _maximum(found: Any, axes: Any) -> None:
     words = "maximum, exact" if found.exact else "maximum, between"
     _interval(axes, found.lower, found.upper, words)
-    return figure
 
 
-def _decision(found: Any, ax: Axes | None) -> Figure:
-    figure, axes = _axes(ax, height=1.8)
+def _decision(found: Any, axes: Any) -> None:
     low, high = found.margin
     _interval(axes, low, high, f"margin: {found.verdict}", (0.0, "violated beyond"))
-    return figure
 
 
-def _lipschitz(found: Any, ax: Axes | None) -> Figure:
+def _lipschitz(found: Any, axes: Any) -> None:
     """Every bound, on a logarithmic scale."""
-    figure, axes = _axes(ax)
     known = [b for b in found.bounds if math.isfinite(b.value) and b.value > 0]
     names = [f"{bound.method} ({bound.side})" for bound in known]
     colors = ["C0" if bound.side == "upper" else "C2" for bound in known]
@@ -111,12 +106,10 @@ def _lipschitz(found: Any, ax: Axes | None) -> Figure:
     if known:
         axes.set_xscale("log")
     axes.set_xlabel(f"bound on the Lipschitz constant (norm {found.norm:g})")
-    return figure
 
 
-def _robustness(found: Any, ax: Axes | None) -> Figure:
+def _robustness(found: Any, axes: Any) -> None:
     """Accuracy against how far inputs may move."""
-    figure, axes = _axes(ax)
     radius, sure, possible = zip(*found.curve(101), strict=True)
     axes.plot(radius, [100 * v for v in sure], label="certified")
     axes.plot(radius, [100 * v for v in possible], "--", label="not attacked")
@@ -124,25 +117,20 @@ def _robustness(found: Any, ax: Axes | None) -> Figure:
     axes.set_ylabel("right, percent of rows")
     axes.set_ylim(0, 102)
     axes.legend(frameon=False)
-    return figure
 
 
-def _check(found: Any, ax: Axes | None) -> Figure:
+def _check(found: Any, axes: Any) -> None:
     """How many of the parts of a property are settled."""
-    figure, axes = _axes(ax, height=1.8)
     parts, settled = found.parts
     axes.barh([0], [settled], label="settled")
     axes.barh([0], [parts - settled], left=[settled], color="0.8", label="open")
     axes.set_yticks([])
     axes.set_xlabel(f"parts of the property: {found.verdict}")
     axes.legend(frameon=False)
-    return figure
 
 
-def _verification(found: Any, ax: Axes | None) -> Figure:
-    figure, axes = _axes(ax, height=1.8)
+def _verification(found: Any, axes: Any) -> None:
     _interval(axes, 0.0, found.bound, f"largest difference: the certificate {found.verdict}")
-    return figure
 
 
 def _stacked(axes: Any, names: list[str], counts: dict[str, list[int]]) -> None:
@@ -156,75 +144,63 @@ def _stacked(axes: Any, names: list[str], counts: dict[str, list[int]]) -> None:
     axes.legend(frameon=False)
 
 
-def _diagnosis(found: Any, ax: Axes | None) -> Figure:
+def _diagnosis(found: Any, axes: Any) -> None:
     """What every layer's units do."""
-    figure, axes = _axes(ax)
     status = [layer.status() for layer in found.layers]
     words = sorted({word for each in status for word in each}, key=lambda w: (w != "live", w))
     names = [f"{layer.layer + 1}  {layer.name}" for layer in found.layers]
     _stacked(axes, names, {word: [each.count(word) for each in status] for word in words})
-    return figure
 
 
-def _stability(found: Any, ax: Axes | None) -> Figure:
+def _stability(found: Any, axes: Any) -> None:
     """Verdicts of every layer's units."""
-    figure, axes = _axes(ax)
     words = sorted({str(word) for layer in found.layers for word in layer.verdict})
     counts = {w: [int((layer.verdict == w).sum()) for layer in found.layers] for w in words}
     _stacked(axes, [f"{layer.layer + 1}  {layer.name}" for layer in found.layers], counts)
-    return figure
 
 
-def _monitor(found: Any, ax: Axes | None) -> Figure:
+def _monitor(found: Any, axes: Any) -> None:
     """Units of every site by what they did lately."""
-    figure, axes = _axes(ax)
     counts: dict[str, list[int]] = {"live": [], "dormant": [], "dead": []}
     for site in found.sites:
         dead, dormant = int(site.dead.sum()), int((site.dormant & ~site.dead).sum())
         for word, n in zip(counts, (site.units - dead - dormant, dormant, dead), strict=True):
             counts[word].append(n)
     _stacked(axes, [site.name for site in found.sites], counts)
-    return figure
 
 
-def _line(found: Any, ax: Axes | None) -> Figure:
+def _line(found: Any, axes: Any) -> None:
     """The outputs along a line, with the ends of the pieces."""
-    figure, axes = _axes(ax)
     for k, values in enumerate(np.asarray(found.values).T[:6]):
         axes.plot(found.breakpoints, values, ".-", markersize=3, label=f"output {k}")
     axes.set_xlabel("position along the line")
     axes.legend(frameon=False)
-    return figure
 
 
-def _region(found: Any, ax: Axes | None) -> Figure:
+def _region(found: Any, axes: Any) -> None:
     """The affine map of a region: one row for every output."""
-    figure, axes = _axes(ax)
     matrix = np.atleast_2d(found.affine[0])
     reach = float(np.abs(matrix).max(initial=0.0)) or 1.0
     image = axes.imshow(matrix, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach)
     axes.set_xlabel("input")
     axes.set_ylabel("output")
-    figure.colorbar(image, ax=axes, label="slope in this region")
-    return figure
+    axes.get_figure(root=True).colorbar(image, ax=axes, label="slope in this region")
 
 
-def _geometry(found: Any, ax: Axes | None) -> Figure:
+def _geometry(found: Any, axes: Any) -> None:
     """The median angle through depth; `figure` draws the rest, too."""
-    if ax is None:
-        return found.figure()
     angles = [math.nan if v.mean_angle is None else v.mean_angle for v in found.layers]
-    ax.plot(np.degrees(angles), ".-")
-    ax.set_xlabel("layer")
-    ax.set_ylabel("mean angle, degrees")
-    return ax.get_figure(root=True)  # type: ignore[return-value]
+    axes.plot(np.degrees(angles), ".-")
+    axes.set_xlabel("layer")
+    axes.set_ylabel("mean angle, degrees")
 
 
-def _export(found: Any, ax: Axes | None) -> Figure:
-    figure, axes = _axes(ax, height=1.8)
+def _export(found: Any, axes: Any) -> None:
     _interval(axes, found.found, found.epsilon, "largest error of the program: found, and proved")
-    return figure
 
+
+#: Results whose picture is one bar.
+FLAT = ("Check", "Comparison", "Decision", "Export", "Maximum", "Verification")
 
 #: Name of a result's class -> what draws it.
 PICTURES: dict[str, Callable[[Any, Any], Any]] = {

@@ -43,6 +43,15 @@ class Shown:
         return f"<p><code>{escape(repr(self))}</code></p><table>{''.join(rows)}</table>"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "unit"), counted(2000, "row")
+    ('1 unit', '2,000 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def entries(result: Any, names: str) -> dict[str, Any]:
     """Attributes of a result as entries of its document, JSON-safe.
 

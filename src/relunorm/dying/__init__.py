@@ -1,6 +1,6 @@
 """Dying ReLU (seed 002): tools to see, explain, prevent and revive; the theory of one unit.
 
-What of the theory only the paper's re-run needs lives in `relunorm.papers.dying.theory` and is
+What of the theory only the paper's re-run needs lives in `relunorm.papers.dying` and is
 reached from here. Names are imported on first use, so that the theory loads no torch.
 """
 

@@ -215,8 +215,9 @@ class _Engine:
 
 
 def _engine(device: str | None, mode: str | None) -> _Engine:
+    from relunorm.dying import basin_kernel
+
     if device is None:
-        from relunorm.dying import basin_kernel
 
         def short_first(done: int) -> int:  # when most points stop
             return 100 if done < 2000 else 500
@@ -224,14 +225,12 @@ def _engine(device: str | None, mode: str | None) -> _Engine:
         return _Engine(basin_kernel.advance, lambda v: v.copy(), lambda v: v, short_first)
     import torch
 
-    from relunorm.dying.basin_torch import advance
-
     kind = torch.device(device)
     if kind.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError(f"device {device!r}: this torch sees no CUDA device")
     fuse = (mode or ("eager" if kind.type == "cpu" else "compile")) == "compile"
     return _Engine(
-        partial(advance, fuse=fuse),
+        partial(basin_kernel.advance_tensors, fuse=fuse),
         lambda v: torch.tensor(v, device=kind),
         lambda v: v.cpu().numpy(),
         lambda done: min(max(160, done), 20_000),

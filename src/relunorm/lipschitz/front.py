@@ -9,21 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.arithmetic.floats import scaled_down, scaled_up
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
 from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.io.border import Model, Place, accepts
-from relunorm.lipschitz.magnitude import down, to_size, up
-from relunorm.lipschitz.methods import paths, points, sdp, spectral, theorem6
-from relunorm.lipschitz.methods.branch import Found
+from relunorm.lipschitz.methods import points, products, sdp, theorem6
+from relunorm.lipschitz.methods.branch import (
+    BRANCH,
+    ENUMERATION,
+    Found,
+    branch_and_bound,
+    enumeration,
+)
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, from_l2, matrix_size, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.regions.balance import to_size
 
 #: Names accepted by ``method``, in the order auto runs them.
 METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")
@@ -44,7 +51,7 @@ FOLD_SHARE, PRODUCT_SHARE = 0.25, 0.5
 TREE_INPUTS, TREE_UNITS = 64, 2000
 
 #: Methods that look at regions one by one, as they are called in the table.
-SEARCHES = ("enumeration", "branch and bound")
+SEARCHES = (ENUMERATION, BRANCH)
 
 #: Why a finished search gives no upper bound.
 HIDDEN = (
@@ -114,13 +121,9 @@ class _Run:
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
 
-    def upper_bound(
-        self, name: str, compute: Callable[[], float], note: str | Callable[[], str] = ""
-    ) -> None:
-        clock = Clock(self.clock)
-        value = round_up(compute() + self.folding, 2)
-        said = note if isinstance(note, str) else note()
-        self.bounds.append(LipschitzBound(name, "upper", value, clock.elapsed(), said))
+    def upper_bound(self, name: str, value: float, seconds: float, note: str = "") -> None:
+        value = round_up(value + self.folding, 2)
+        self.bounds.append(LipschitzBound(name, "upper", value, seconds, note))
         if value < self.upper:
             self.upper, self.method = value, name
         self.report()
@@ -192,7 +195,7 @@ def lipschitz(
 
     run = _Run(network, domain, p, clock, listener=_to_size(progress, exponent))
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
-    if domain is not None and _is_point(domain):
+    if domain is not None and not domain.bounding_box.halfwidth.any():
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
         return LipschitzResult(
             0.0, 0.0, run.witness, True, bound.method, p, words, (bound,), of=network.head.of
@@ -205,7 +208,7 @@ def lipschitz(
     except KeyboardInterrupt:
         run.complete = False
     _settle(run)
-    lower, upper = down(run.lower, exponent), up(max(run.upper, run.lower), exponent)
+    lower, upper = scaled_down(run.lower, exponent), scaled_up(max(run.upper, run.lower), exponent)
     exact = bool(np.isfinite(upper) and upper - lower <= EXACT * upper)
     return LipschitzResult(
         lower,
@@ -215,7 +218,7 @@ def lipschitz(
         run.method,
         p,
         words,
-        tuple(_of_size(bound, exponent) for bound in run.bounds),
+        tuple(_scaled(bound, exponent) for bound in run.bounds),
         run.complete,
         network.head.of,
         _proof(run, given, exponent),
@@ -224,7 +227,7 @@ def lipschitz(
 
 def _proof(run: _Run, given: Network, exponent: int) -> SlopeProof | None:
     """The proof of the search's bound, on the network as it was given."""
-    claims = [replace(claim, upper=up(claim.upper, exponent)) for claim in run.claims]
+    claims = [replace(claim, upper=scaled_up(claim.upper, exponent)) for claim in run.claims]
     if not claims:
         return None
     return SlopeProof(given.digest, run.domain, tuple(claims), run.setting.box_duals)
@@ -240,7 +243,10 @@ def _to_size(progress: Listener | None, exponent: int) -> Listener | None:
     def listen(said: Progress) -> None:
         if "upper" not in said.facts:
             return told(said)
-        lower, upper = down(said.facts["lower"], exponent), up(said.facts["upper"], exponent)
+        lower, upper = (
+            scaled_down(said.facts["lower"], exponent),
+            scaled_up(said.facts["upper"], exponent),
+        )
         text = f"between {lower:.6g} and {upper:.6g}"
         return told(replace(said, message=text, facts={"lower": lower, "upper": upper}))
 
@@ -271,13 +277,11 @@ def _settle(run: _Run) -> None:
         )
 
 
-def _of_size(bound: LipschitzBound, exponent: int) -> LipschitzBound:
+def _scaled(bound: LipschitzBound, exponent: int) -> LipschitzBound:
     """The bound of the network as it was given."""
-    return replace(bound, value=(up if bound.side == "upper" else down)(bound.value, exponent))
-
-
-def _is_point(domain: Domain) -> bool:
-    return bool((domain.bounding_box.halfwidth == 0).all())
+    return replace(
+        bound, value=(scaled_up if bound.side == "upper" else scaled_down)(bound.value, exponent)
+    )
 
 
 def _check_interior(domain: Domain | None) -> None:
@@ -321,7 +325,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
     _search(run, 300, random_state + 1)
     if too_large:
         run.refused(
-            "branch and bound",
+            BRANCH,
             f"{local.input_size} inputs and {local.units} changing units; auto searches the sign "
             f"tree up to {TREE_INPUTS} and {TREE_UNITS}",
         )
@@ -368,14 +372,10 @@ def _auto_sdp(run: _Run) -> None:
 def _product(run: _Run, network: Network) -> None:
     # Folding active units adds skips, which a product of norms pays for: keep the better form.
     until = run.share(PRODUCT_SHARE)
-
-    def best() -> float:
-        value = spectral.norm_product(network, run.norm, until)
-        if run.domain is None or until.clock.expired():
-            return value
-        return min(value, spectral.norm_product(run.local.network, run.norm, until))
-
-    run.upper_bound(spectral.METHOD, best, lambda: _rough(until))
+    value = products.norm_product(network, run.norm, until)
+    if run.domain is not None and not until.clock.expired():
+        value = min(value, products.norm_product(run.local.network, run.norm, until))
+    run.upper_bound(products.NORM_PRODUCT, value, until.clock.elapsed(), _rough(until))
 
 
 def _rough(deadline: Deadline) -> str:
@@ -385,7 +385,9 @@ def _rough(deadline: Deadline) -> str:
 
 
 def _paths(run: _Run) -> None:
-    run.upper_bound(paths.METHOD, lambda: paths.absolute_paths(run.local.network, run.norm))
+    network, clock = run.local.network, Clock(run.clock)
+    value = products.absolute_paths(network, run.norm)
+    run.upper_bound(products.ABSOLUTE_PATHS, value, clock.elapsed())
 
 
 def _theorem6(run: _Run, network: Network) -> None:
@@ -396,11 +398,7 @@ def _theorem6(run: _Run, network: Network) -> None:
     note = "; ".join(filter(None, (note, _rough(until))))
     values = (found.count, found.paths, found.spectral)
     for name, value in zip(theorem6.METHODS, values, strict=True):
-        run.upper_bound(name, lambda value=value: factor * value, note)
-    share = [
-        LipschitzBound(b.method, b.side, b.value, seconds / 3, b.note) for b in run.bounds[-3:]
-    ]
-    run.bounds[-3:] = share
+        run.upper_bound(name, factor * value, seconds / 3, note)
 
 
 def _sdp(run: _Run) -> None:
@@ -410,7 +408,8 @@ def _sdp(run: _Run) -> None:
     if needed > clock.left():
         run.refused(sdp.METHOD, f"time limit: the first step alone takes about {needed:.1f} s")
         return
-    run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, clock), note)
+    value = factor * sdp.lipsdp(run.local.network, clock)
+    run.upper_bound(sdp.METHOD, value, clock.elapsed(), note)
 
 
 def _search(run: _Run, rounds: int, random_state: int) -> None:
@@ -420,19 +419,15 @@ def _search(run: _Run, rounds: int, random_state: int) -> None:
 
 
 def _enumeration(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.methods.enumeration import METHOD, enumeration
-
     clock = run.clock.part(seconds)
-    _exact(run, METHOD, lambda: enumeration(run.setting, run.norm, clock))
+    _exact(run, ENUMERATION, lambda: enumeration(run.setting, run.norm, clock))
 
 
 def _branch(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.methods.branch import METHOD, branch_and_bound
-
     clock = run.clock.part(seconds)
     start = run.lower, np.asarray(run.witness)[run.local.free]
     where = run.setting, run.norm, start, clock, run.listener, run.domain
-    found = _exact(run, METHOD, lambda: branch_and_bound(*where))
+    found = _exact(run, BRANCH, lambda: branch_and_bound(*where))
     if found.tapes and run.folded:
         run.claims = [Claim(run.norm, run.bounds[-1].value, found.tapes)]
 
@@ -448,7 +443,6 @@ def _exact(run: _Run, name: str, compute: Callable[[], Found]) -> Found:
         run.lower_bound(name, found.lower, point, clock.elapsed())
     if found.finished and np.isfinite(found.upper) and found.upper > run.lower * (1 + EXACT):
         note = TOUCHED
-    run.upper_bound(name, lambda: found.upper, note)
-    run.bounds[-1] = replace(run.bounds[-1], seconds=clock.elapsed())
+    run.upper_bound(name, found.upper, clock.elapsed(), note)
     run.complete = found.finished
     return found

@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
@@ -88,15 +87,9 @@ def _input_rounding(network: Network, domain: Domain | None) -> float:
 
 def _rounding(affine: Affine, roundings: list[float]) -> float:
     """How far pre-activations are off, relative to their sizes; twice, for higher orders."""
-    terms = sum(longest_row(matrix) for matrix in affine.terms.values())
+    terms = sum(mx.longest_row(matrix) for matrix in affine.terms.values())
     before = max((roundings[source] for source in affine.terms), default=0.0)
     return before + 2.0 * (terms + 2) * ROUNDOFF
-
-
-def longest_row(matrix: Any) -> int:
-    if not sp.issparse(matrix):
-        return matrix.shape[1]
-    return int(np.diff(sp.csr_array(matrix).indptr).max(initial=0))
 
 
 def is_differentiable(network: Network, point: Vector, domain: Domain | None) -> bool:

@@ -1,9 +1,9 @@
 """The seed papers re-run: one function per figure, table, theorem or erratum.
 
 A paper joins by adding its folder to `PAPERS`. The folder's package holds ``WORLD``, the
-`relunorm.papers.world.World` its claims are computed in, and ``EXHIBITS``, a dict from exhibit name
-to a function ``(world) -> Exhibit``. `relunorm.papers.checklist` lists what a paper's claims have
-to cover.
+`relunorm.papers.exhibit.World` its claims are computed in, and ``EXHIBITS``, a dict from exhibit
+name to a function ``(world) -> Exhibit``. `relunorm.papers.checklist` lists what a paper's claims
+have to cover.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim, Verdict
-from relunorm.papers.exhibit import Exhibit, Make, Sample
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import Exhibit, Make, Sample, World
 
 #: Name on the command line -> module that re-runs the paper, in the order of the seeds.
 PAPERS = {

@@ -6,12 +6,11 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 
 from relunorm.arithmetic.certain import satisfied
-from relunorm.atomic import atomic_path
 from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.display.shown import Shown
 from relunorm.errors import InvalidInputError
@@ -22,14 +21,13 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.cases import Case, make_cases
 from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
+from relunorm.search.document import Document
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
 from relunorm.sweep.ambient import Placement
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
-
-SCHEMA = "relunorm.check-proof/1"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,17 +131,18 @@ def check(
     for word in ("unknown", "timeout", "sat"):
         if word in verdicts:
             verdict = word
-    point = next((q.point for q in questions if q.verdict == "sat"), None)
-    proofs = [q.proof for q in questions]
-    proof = None
-    if verdict == "unsat" and all(p is not None for p in proofs):
+    asked_of = [q.found for q in questions if q.found is not None]
+    sat = [q.found for q in questions if q.verdict == "sat" and q.found is not None]
+    point = sat[0].point if sat else None
+    proof, proofs = None, [found.certificate for found in asked_of]
+    if verdict == "unsat" and None not in proofs:
         proof = CheckProof(_fingerprint(assertions), tuple(p for p in proofs if p is not None))
     return Check(
         verdict,
         point,
         None if point is None else network(point),
         (len(questions), sum(word in ("sat", "unsat") for word in verdicts)),
-        sum(q.nodes for q in questions),
+        sum(found.nodes for found in asked_of),
         clock.elapsed(),
         proof,
     )
@@ -183,18 +182,6 @@ class _Question:
         self.verdict: Answer = "timeout"
         self.found: Decision | None = None
         self.asked = case
-
-    @property
-    def nodes(self) -> int:
-        return 0 if self.found is None else self.found.nodes
-
-    @property
-    def point(self) -> Vector | None:
-        return None if self.found is None else self.found.point
-
-    @property
-    def proof(self) -> SearchProof | None:
-        return None if self.found is None else self.found.certificate
 
     def go_on(self, clock: Clock, progress: Listener | None) -> None:
         """Search for so long; leaves the verdict."""
@@ -243,13 +230,16 @@ def _plain(network: Network) -> Network:
 
 
 @dataclass(frozen=True, eq=False)
-class CheckProof:
+class CheckProof(Document):
     """That no input satisfies the assertions of a property file: one proof for every part.
 
     Args:
         fingerprint: of the assertions.
         parts: the proofs, in the order of the parts.
     """
+
+    SCHEMA: ClassVar[str] = "relunorm.check-proof/1"
+    KEYS: ClassVar[frozenset[str]] = frozenset(("property", "parts"))
 
     fingerprint: str
     parts: tuple[SearchProof, ...]
@@ -276,31 +266,20 @@ class CheckProof:
                 return Replayed(False, found.upper, nodes, f"part {number}: {found.reason}")
         return Replayed(True, upper, nodes, "")
 
-    def save(self, path: str | Path) -> None:
-        """Write the document."""
-        with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            head = {"schema": SCHEMA, "property": self.fingerprint}
-            file.write(json.dumps(head)[:-1] + ', "parts": [')
-            for number, part in enumerate(self.parts):
-                file.write("," if number else "")
-                part.write(file)
-            file.write("]}\n")
+    def write(self, file: TextIO) -> None:
+        """See `Document`."""
+        head = {"schema": self.SCHEMA, "property": self.fingerprint}
+        file.write(json.dumps(head)[:-1] + ', "parts": [')
+        for number, part in enumerate(self.parts):
+            file.write("," if number else "")
+            part.write(file)
+        file.write("]}\n")
 
     @classmethod
-    def load(cls, path: str | Path) -> CheckProof:
-        """Read a document; anything unexpected in it is refused."""
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise InvalidInputError(f"{path}: not a proof: the schema is not {SCHEMA}")
-        if set(document) != {"schema", "property", "parts"} or not (
-            isinstance(document["parts"], list) and isinstance(document["property"], str)
-        ):
-            raise InvalidInputError(f"{path}: the proof has keys too many, too few or wrong ones")
+    def read(cls, document: dict[str, Any]) -> CheckProof:
+        """See `Document`."""
         parts = tuple(SearchProof.from_dict(part) for part in document["parts"])
-        return cls(document["property"], parts)
+        return cls(str(document["property"]), parts)
 
 
 def _same(case: Case, part: SearchProof) -> bool:

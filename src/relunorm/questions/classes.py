@@ -195,7 +195,11 @@ def _two_sided(rows: NDArray[Any], model: Any, value: NDArray[np.float64], surel
     if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "fiub":
         return False
     values = np.unique(rows).tolist()
-    if rows.dtype.kind == "b" or len(values) > 2 or not all(map(_whole, values)):
+    if (
+        rows.dtype.kind == "b"
+        or len(values) > 2
+        or not all(math.isfinite(v) and v == round(v) for v in values)
+    ):
         return rows.dtype.kind == "b"
     last = {step.kind for step in model.steps} if isinstance(model, Head) else set()
     if surely or last & {"sigmoid", "log_sigmoid", "greater", "round"}:
@@ -205,10 +209,6 @@ def _two_sided(rows: NDArray[Any], model: Any, value: NDArray[np.float64], surel
     truth = rows[: len(value)].astype(np.float64)
     far = np.mean((value - truth) ** 2) > truth.var()
     return values in ([0, 1], [-1, 1], [1, 2]) and bool(far)
-
-
-def _whole(value: float) -> bool:
-    return math.isfinite(value) and value == round(value)
 
 
 def label_numbers(

@@ -1,24 +1,39 @@
-"""What robustness asks around one input: which inputs are near, and which outputs are wrong."""
+"""What robustness asks around one input: which inputs are near, and which outputs are wrong.
+
+And what can be said cheaply: an attack on many inputs at once, and a radius that is safe. Around
+one input most units keep their sign, and over so little of the domain intervals for the units and
+one backward pass for the outputs go far. A search that starts from such a radius has something to
+show, whatever its time; of a network with thousands of units it is often all there is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.intervals import interval_bounds
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, NormBall
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
-from relunorm.network import Network
+from relunorm.network import IDENTITY, Affine, Layer, Network
 
 Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
 #: Steps of the common attack, and entries of one batch of Jacobians.
 STEPS, ENTRIES = 8, 1 << 22
+
+#: Radii that are tried, how many of them whatever the clock says, and how many times the smallest
+#: is halved beneath the largest.
+TRIES, SURE_TRIES, HALVINGS = 7, 4, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +138,13 @@ def attack_all(
     domains: Sequence[Domain],
     groups: Sequence[Sequence[Group]],
     random_state: int = 0,
+    clock: Clock = NO_LIMIT,
 ) -> Array:
     """For every row a point of its domain where an output comes near to being wrong, or is.
 
     All rows move at once along the gradient of the group that is nearest to being satisfied, from
-    the centre and from a random point. An estimate: nothing follows where nothing is found.
+    the centre and from a random point, until the clock's end. An estimate: nothing follows where
+    nothing is found.
     """
     rng = np.random.default_rng(random_state)
     size = network.input_size * network.output_size + max(network.widths)
@@ -135,7 +152,7 @@ def attack_all(
     found = [np.zeros((0, network.input_size))]
     for first in range(0, len(domains), chunk):
         part = slice(first, first + chunk)
-        found.append(_attack(network, domains[part], groups[part], rng))
+        found.append(_attack(network, domains[part], groups[part], rng, clock))
     return np.concatenate(found)
 
 
@@ -144,6 +161,7 @@ def _attack(
     domains: Sequence[Domain],
     groups: Sequence[Sequence[Group]],
     rng: np.random.Generator,
+    clock: Clock,
 ) -> Array:
     A = np.array([[group[0][0] for group in each] for each in groups])  # rows, groups, outputs
     b = np.array([[group[1][0] for group in each] for each in groups])
@@ -154,6 +172,8 @@ def _attack(
         if start:
             points = np.concatenate([domain.sample(1, rng) for domain in domains])
         for step in range(STEPS):
+            if clock.expired():
+                return best
             goals = b - np.einsum("ngo,no->ng", A, network(points))
             better = goals.max(axis=1) > value
             value = np.where(better, goals.max(axis=1), value)
@@ -173,3 +193,53 @@ def _furthest(domains: Sequence[Domain], gradient: Array, points: Array) -> Arra
         lo, hi = np.array([box.lo for box in boxes]), np.array([box.hi for box in boxes])
         return np.where(gradient > 0, hi, np.where(gradient < 0, lo, points))
     return np.concatenate([d.maximizer(g[None]) for d, g in zip(domains, gradient, strict=True)])
+
+
+def quick_radius(
+    network: Network,
+    groups: Sequence[Group],
+    around: Callable[[float], Domain],
+    most: float,
+    clock: Clock,
+) -> float:
+    """The largest of some radii below ``most`` at which no conjunction A f(x) <= b can hold.
+
+    Args:
+        around: the inputs within a radius.
+
+    Returns:
+        0 where none of those that were tried is proved.
+    """
+    goals = _goals(network, groups)
+    below, above = -float(HALVINGS), 0.0  # exponents of two
+    found = 0.0
+    for attempt in range(TRIES):
+        if attempt >= SURE_TRIES and clock.expired():
+            break
+        middle = (below + above) / 2
+        radius = most * 2.0**middle
+        if radius > 0 and _proved(goals, groups, around(radius)):
+            found, below = radius, middle
+        else:
+            above = middle
+    return found
+
+
+def _goals(network: Network, groups: Sequence[Group]) -> Network:
+    """A f(x) - b for all groups; the outputs are a linear stage, so that nothing is multiplied."""
+    A = np.concatenate([a for a, _ in groups])
+    b = np.concatenate([b for _, b in groups])
+    layers = [*network.layers, Layer(network.output, IDENTITY, "outputs")]
+    return Network(layers, Affine({len(layers): A}, -b), input_shape=network.input_shape)
+
+
+def _proved(goals: Network, groups: Sequence[Group], domain: Domain) -> bool:
+    """Whether in every group some row is positive everywhere."""
+    problem = Problem(goals, reach_of(domain))
+    bounds, last = Bounds(problem), len(goals.layers)
+    for index in range(last):
+        bounds.append(*interval_bounds(problem, bounds, index))
+    rows = np.arange(goals.output_size)
+    least = -linear_upper(problem, bounds, last, rows, -np.ones(len(rows)))
+    ends = np.cumsum([len(b) for _, b in groups])[:-1]
+    return all(part.max(initial=-np.inf) > 0 for part in np.split(least, ends))

@@ -53,12 +53,9 @@ class RowRobustness:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        return {
-            **entries(
-                self,
-                "row verdict label correct radius adversarial outputs single nodes seconds reason",
-            )
-        }
+        return entries(
+            self, "row verdict label correct radius adversarial outputs single nodes seconds reason"
+        )
 
     def __repr__(self) -> str:
         ends = f"[{at_least(self.radius[0], 6)}, {at_most(self.radius[1], 6)}]"
@@ -140,7 +137,3 @@ class Robustness(Shown):
             return f"Robustness({len(self.rows)} rows, half of them safe up to {at_least(safe)})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.pictures import new_axes
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -128,25 +129,20 @@ class Sensitivity(Shown):
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """A heat map of the largest absolute slope of every output in every input."""
-        from matplotlib.figure import Figure
-
-        if ax is None:
-            figure = Figure(figsize=(1.5 + 0.5 * len(self.names), 1.5 + 0.4 * len(self.lower)))
-            ax = figure.add_subplot()
+        wide, high = 1.5 + 0.5 * len(self.names), 1.5 + 0.4 * len(self.lower)
+        figure, axes = new_axes(ax, figsize=(wide, high))
         size = np.maximum(np.abs(self.lower), np.abs(self.upper))
-        image = ax.imshow(size, aspect="auto", cmap="viridis")
-        ax.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right")
-        ax.set_yticks(range(len(size)))
-        ax.set_xlabel("input")
-        ax.set_ylabel("output")
+        image = axes.imshow(size, aspect="auto", cmap="viridis")
+        axes.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right")
+        axes.set_yticks(range(len(size)))
+        axes.set_xlabel("input")
+        axes.set_ylabel("output")
         if size.size <= 200:
             for i, j in np.ndindex(*size.shape):
                 sign = {"increasing": "+", "decreasing": "-", "unused": "0"}
-                ax.text(j, i, sign.get(str(self.direction[i, j]), ""), ha="center", color="white")
-        whole = ax.get_figure()
-        assert isinstance(whole, Figure)
-        whole.colorbar(image, ax=ax, label="largest |slope|")
-        return whole
+                axes.text(j, i, sign.get(str(self.direction[i, j]), ""), ha="center", color="white")
+        figure.colorbar(image, ax=axes, label="largest |slope|")
+        return figure
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -438,7 +434,3 @@ class _Search:
             self.original.head.of,
             self.certificate(),
         )
-
-
-def _numbers(values: Array) -> list[list[float | None]]:
-    return [[float(v) if math.isfinite(v) else None for v in row] for row in values]

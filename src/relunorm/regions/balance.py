@@ -47,13 +47,38 @@ def balanced(network: Network) -> Network:
     True
     """
     if "balanced" not in network.__dict__:
-        network.__dict__["balanced"] = None if _is_ordinary(network) else _balance(network)
+        biases = max(int(np.frexp(a.bias)[1].max(initial=0)) for a in network.maps)
+        ordinary = biases <= BIAS and sum(map(extent, network.maps)) <= HARMLESS
+        network.__dict__["balanced"] = None if ordinary else _balance(network)
     return network.__dict__["balanced"] or network
 
 
 def balanced_for(network: Network, exponents: Exponents) -> Network:
     """`balanced`, as a function of the inputs in units of 2^exponents."""
     return _balance(network, exponents)
+
+
+def to_size(network: Network) -> tuple[Network, int]:
+    """A network g and a whole number e with f = 2^e g, whose weights are at most 1 in size.
+
+    A network of ordinary size is returned as it is, with e = 0. Exact.
+
+    Raises:
+        InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
+
+    >>> tall = Network.from_weights([[[1e200]], [[1e200]]])
+    >>> small, exponent = to_size(tall)
+    >>> float(small.output.terms[1][0, 0]) <= 1, exponent
+    (True, 1330)
+    """
+    if sum(extent(affine) for affine in network.maps) <= HARMLESS:
+        return network, 0
+    layers, reach = balanced_layers(network, np.zeros(network.input_size, dtype=np.int64))
+    last = Affine(network.output.terms, np.zeros(network.output.size))  # no slope has its bias
+    tops = sizes(last, reach)
+    top = int(tops.max()) if len(tops) else 0
+    output = without_loss(last, reach, np.full(last.size, top), "the output")
+    return network.replace(layers=layers, output=output), top
 
 
 def exponents_of(half: Array, offset: Array) -> Exponents | None:
@@ -65,11 +90,6 @@ def exponents_of(half: Array, offset: Array) -> Exponents | None:
     if all(low < size < high or size == 0.0 for size in sizes_):
         return None
     return np.frexp(np.where(half > 0, half, np.abs(offset)))[1].astype(np.int64)
-
-
-def _is_ordinary(network: Network) -> bool:
-    biases = max(int(np.frexp(a.bias)[1].max(initial=0)) for a in network.maps)
-    return biases <= BIAS and sum(extent(affine) for affine in network.maps) <= HARMLESS
 
 
 def _balance(network: Network, exponents: Exponents | None = None) -> Network:

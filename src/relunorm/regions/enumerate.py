@@ -74,7 +74,9 @@ def regions(
     place = Placement(workers, backend, scheduler)
     chosen = _method(method, window)
     if chosen == "tree":
-        _check_memory(window.dimension, network.units)
+        from relunorm.regions.kernels.tree_state import check_memory
+
+        check_memory(window.dimension, network.units)
     budget = Budget(clock, max_regions, progress)
 
     def found() -> list[Batch]:
@@ -95,12 +97,6 @@ def regions(
     if domain is not None and domain.as_ball is not None:
         result = result.meeting_ball()
     return result
-
-
-def _check_memory(dimension: int, units: int) -> None:
-    from relunorm.regions.kernels.tree_state import check_memory
-
-    check_memory(dimension, units)
 
 
 def _method(method: str, window: Window) -> str:
@@ -165,15 +161,7 @@ def _with_their_points(found: Regions) -> Regions:
             start += layer.width
     if keep.all():
         return found
-    polygons = None
-    if found.stored_polygons is not None:
-        corners, ptr = found.stored_polygons
-        sizes = np.diff(ptr)
-        polygons = corners[np.repeat(keep, sizes)], np.append(0, np.cumsum(sizes[keep]))
-    return replace(
-        found, packed=found.packed[keep], points=found.points[keep], stored_polygons=polygons,
-        hidden=found.hidden + int((~keep).sum()),
-    )  # fmt: skip
+    return replace(found.select(keep), hidden=found.hidden + int((~keep).sum()))
 
 
 def _join(parts: list[NDArray[Any]], limit: int | None) -> NDArray[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
+from relunorm.domain.documents import domain_from_dict
 from relunorm.errors import InvalidInputError
+from relunorm.io.archive import decode, encode
 from relunorm.network import Network
-from relunorm.regions.geometry.locate import PatternIndex
+from relunorm.regions.geometry import locate as relations
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
+
+#: What a file of regions calls itself, and what it says of the search.
+SCHEMA = "relunorm.regions.file/3"
+KEPT = ("complete", "reason", "method", "hidden", "seconds")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,8 +178,8 @@ class Regions(Shown):
         return self.geometry.is_bounded(self.geometry.rows(self.pattern(i))[0])
 
     @cached_property
-    def _index(self) -> PatternIndex:
-        return PatternIndex(self.packed)
+    def _index(self) -> relations.PatternIndex:
+        return relations.PatternIndex(self.packed)
 
     def find(self, patterns: ArrayLike) -> NDArray[np.int64]:
         """Numbers of the regions with these patterns (rows of bool); -1 where there is none."""
@@ -188,9 +196,7 @@ class Regions(Shown):
         A point on a wall goes to one of the regions that touch it. In a partial result, points of
         regions not found are -1, too.
         """
-        from relunorm.regions.geometry.locate import locate
-
-        return locate(self, np.atleast_2d(np.asarray(inputs, dtype=np.float64)))
+        return relations.locate(self, np.atleast_2d(np.asarray(inputs, dtype=np.float64)))
 
     def adjacency(self) -> sp.csr_array:
         """Which regions share a facet: a symmetric sparse bool matrix.
@@ -198,9 +204,7 @@ class Regions(Shown):
         Facets come from linear programmes and the region beyond each is looked up just across it:
         patterns that differ in one bit need not touch, since later layers fold (docs/errata.md).
         """
-        from relunorm.regions.geometry.locate import adjacency
-
-        return adjacency(self)
+        return relations.adjacency(self)
 
     def layer(self, k: int) -> tuple[Regions, NDArray[np.int64]]:
         """The coarser partition after k layers, and for every region the coarse one holding it.
@@ -219,16 +223,8 @@ class Regions(Shown):
             first, parents = np.zeros(min(1, len(self)), np.intp), np.zeros(len(self), np.intp)
         else:
             _, first, parents = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-        coarse = Regions(
-            network,
-            self.domain,
-            packed[first],
-            self.points[first],
-            complete=self.complete,
-            reason=self.reason,
-            method=self.method,
-            hidden=self.hidden,
-        )
+        shown = {"packed": packed[first], "points": self.points[first], "stored_polygons": None}
+        coarse = replace(self, network=network, **shown, seconds=0.0)
         return coarse, parents.ravel().astype(np.int64)
 
     def merge_equal(self, tolerance: float = 1e-9) -> NDArray[np.int64]:
@@ -237,9 +233,7 @@ class Regions(Shown):
         Neighbouring regions with equal (A, c), up to ``tolerance`` relative to their size, get one
         label; the number of labels counts "linear regions" in the sense of maximal affine pieces.
         """
-        from relunorm.regions.geometry.locate import merge_equal
-
-        return merge_equal(self, tolerance)
+        return relations.merge_equal(self, tolerance)
 
     def meeting_ball(self) -> Regions:
         """Only the regions whose interior meets the ball that is the domain, with points in it."""
@@ -271,9 +265,26 @@ class Regions(Shown):
 
     def save(self, path: str | Path) -> None:
         """Write everything to an npz file; `load_regions` reads it."""
-        from relunorm.regions.views.storage import save
-
-        save(self, path)
+        network, arrays = encode(self.network, "float64")
+        arrays["packed"], arrays["points"] = self.packed, self.points
+        if self.stored_polygons is not None:
+            arrays["corners"], arrays["corner_ptr"] = self.stored_polygons
+        header = {
+            "schema": SCHEMA,
+            **{name: getattr(self, name) for name in KEPT},
+            "domain": None if self.domain is None else self.domain.to_dict(),
+            "network": network,
+            "origin": self.network.origin,
+        }
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        try:
+            Path(path).write_bytes(buffer.getvalue())
+        except OSError as error:
+            raise InvalidInputError(
+                f"{path} cannot be written: {error.strerror or error}"
+            ) from None
 
     def to_dict(self) -> dict[str, Any]:
         """Counts and how they were found, JSON-safe; the arrays go to npz with `save`."""
@@ -314,3 +325,28 @@ def _areas(corners: Array, ptr: NDArray[np.int64], free: NDArray[np.intp]) -> Ar
     after[ptr[1:] - 1] = ptr[:-1]
     x, y = flat.T
     return np.abs(np.add.reduceat(x * y[after] - x[after] * y, ptr[:-1])) / 2
+
+
+def load_regions(path: str | Path) -> Regions:
+    """Read what `Regions.save` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(bytes(arrays["header"]))
+        if header["schema"] != SCHEMA:
+            raise InvalidInputError(f"{path}: schema {header['schema']!r} is not known")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, EOFError) as error:
+        raise InvalidInputError(
+            f"{path} is not a file of regions ({error}); write one with Regions.save"
+        ) from None
+    domain = header["domain"]
+    return Regions(
+        decode(header["network"], arrays.__getitem__, header["origin"]),
+        None if domain is None else domain_from_dict(domain, str(path)),
+        arrays["packed"],
+        arrays["points"],
+        (arrays["corners"], arrays["corner_ptr"]) if "corners" in arrays else None,
+        **{name: header[name] for name in KEPT},
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm import matrix as mx
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
 from relunorm.domain import Ball, Domain
@@ -16,14 +17,13 @@ from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.regions.geometry.polytopes import Cell, Wall
-from relunorm.regions.kernels.pack import affine_maps, check_units
-
-if TYPE_CHECKING:
-    from relunorm.regions.geometry.atoms import Atoms
-from relunorm import matrix as mx
 from relunorm.regions.balance import balanced
-from relunorm.regions.kernels.tolerance import ROUNDING
+from relunorm.regions.geometry import sparse_walls
+from relunorm.regions.geometry.atoms import Atoms, atoms_of
+from relunorm.regions.geometry.locate import pattern_beyond
+from relunorm.regions.geometry.polytopes import Cell, Geometry, Wall
+from relunorm.regions.kernels.pack import ROUNDING, affine_maps, check_units
+from relunorm.regions.search.window import open_window, point_in_ball
 
 Array = NDArray[np.float64]
 
@@ -101,18 +101,14 @@ class Region(Shown):
         if self.network.input_size <= COMPILED_UP_TO:
             radius, centre = self._geometry.largest_ball(self.pattern)
         else:
-            from relunorm.regions.geometry.sparse_walls import largest_ball
-
             A, b, _ = self._rows
-            radius, centre = largest_ball(A, b) if len(b) else (np.inf, self.x)
+            radius, centre = sparse_walls.largest_ball(A, b) if len(b) else (np.inf, self.x)
         if radius == np.inf:
             # Any point well inside serves: one step along the way to larger and larger balls.
             centre = self._deep_point()
         return radius, centre
 
     def _deep_point(self) -> Array:
-        from relunorm.regions.geometry.sparse_walls import largest_ball
-
         A, b, _ = self._rows
         if not len(b):
             return self.x
@@ -120,7 +116,7 @@ class Region(Shown):
         d = len(self.x)
         box = np.concatenate([np.eye(d), -np.eye(d)])
         limits = np.concatenate([self.x + reach, reach - self.x])
-        return largest_ball(np.concatenate([A, box]), np.concatenate([b, limits]))[1]
+        return sparse_walls.largest_ball(np.concatenate([A, box]), np.concatenate([b, limits]))[1]
 
     @property
     def _round_domain(self) -> Ball | None:
@@ -140,8 +136,6 @@ class Region(Shown):
         centre, ball = self._ball[1], self._round_domain
         if ball is None or ball.contains(centre)[0]:
             return centre
-        from relunorm.regions.search.window import point_in_ball
-
         A, b, _ = self._rows
         found = point_in_ball(A, b, ball, centre)
         if found is None:
@@ -179,22 +173,15 @@ class Region(Shown):
 
     def atoms(self) -> Atoms:
         """The rank-one atoms of the linear part and their coefficients (Theorem 5)."""
-        from relunorm.regions.geometry.atoms import atoms
-
-        return atoms(self)
+        return atoms_of(self)
 
     @cached_property
-    def _geometry(self):  # type: ignore[no-untyped-def]
-        from relunorm.regions.geometry.polytopes import Geometry
-        from relunorm.regions.search.window import open_window
-
+    def _geometry(self) -> Geometry:
         return Geometry(self.network, open_window(self.network, self.domain))
 
     @cached_property
     def _rows(self) -> tuple[Array, Array, list[Wall]]:
         """All half-spaces of unit length, in inputs, without the constant forms."""
-        from relunorm.regions.region import unit_forms
-
         G, g = unit_forms(self.network, self.pattern)
         length = lengths(G)
         names = [
@@ -219,8 +206,6 @@ class Region(Shown):
         return np.concatenate(rows), np.concatenate(bounds), walls
 
     def _large_cell(self, clock: Clock, tell: Teller) -> Cell:
-        from relunorm.regions.geometry.sparse_walls import facet_rows, is_bounded
-
         units, size = self.network.units, self.network.input_size
         if units > size and units * size > FACET_ENTRIES:
             raise InvalidInputError(
@@ -231,19 +216,17 @@ class Region(Shown):
         A, b, walls = self._rows
         own = sum(not wall.is_domain for wall in walls)
         inside = self._point_inside(clock.part(share=0.5))
-        kept, at, complete = facet_rows(A, b, inside, own, clock, tell)
+        kept, at, complete = sparse_walls.facet_rows(A, b, inside, own, clock, tell)
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
-        bounded = self.domain is not None or is_bounded(A[kept])
+        bounded = self.domain is not None or sparse_walls.is_bounded(A[kept])
         return Cell(A[kept], b[kept], named, inside, at[kept], bounded, complete)
 
     def _point_inside(self, clock: Clock) -> Array:
         """`interior_point` or, where the clock ends the search for it, the point asked about."""
-        from relunorm.regions.geometry.sparse_walls import largest_ball
-
         if not clock.limited or "_ball" in self.__dict__:
             return self.interior_point
         A, b, _ = self._rows
-        radius, centre = largest_ball(A, b, clock) if len(b) else (np.inf, self.x)
+        radius, centre = sparse_walls.largest_ball(A, b, clock) if len(b) else (np.inf, self.x)
         if np.isfinite(radius) and self._round_domain is None:
             return centre
         if (A @ self.x < b).all():
@@ -252,8 +235,6 @@ class Region(Shown):
 
     def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet, read an infinitely small step across the facet's middle."""
-        from relunorm.regions.geometry.locate import pattern_beyond
-
         cell = self.polytope
         own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
         beyond = pattern_beyond(self.network, cell.facet_points[own], cell.A[own])
@@ -306,8 +287,6 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
     >>> region.pattern.tolist(), region.affine[0].tolist(), str(region.polytope.walls[0])
     ([False, True], [[-1.0]], 'unit 0:1')
     """
-    from relunorm.regions.geometry.locate import pattern_beyond
-
     network = network.folded()
     check_units(network)
     point = np.asarray(x, dtype=np.float64)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.network import Affine, Network
-from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def follow(
         noise = _Noise.of(layer.affine, values) if layer.has_units else None
         for source in network._last_read[index]:
             values[source] = None
-        if not _reads_input_later(network, index):
+        if not any(0 in affine.terms for affine in [*network.maps][index + 1 :]):
             values[0] = None
         if noise is not None:
             left, share = _find_crossings(z, t, noise)
@@ -101,11 +101,6 @@ def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.
     large = np.abs(z[at, unit]) > noise.at(at, unit)
     z[at, unit] = 0.0
     return at[large]
-
-
-def _reads_input_later(network: Network, index: int) -> bool:
-    later = [layer.affine for layer in network.layers[index + 1 :]] + [network.output]
-    return any(0 in affine.terms for affine in later)
 
 
 class _Noise(NamedTuple):

@@ -91,6 +91,11 @@ class Case:
         """Whether the domain is one input only, as the box around one row is."""
         return not self.domain.bounding_box.halfwidth.any()
 
+    def row(self, k: int) -> int:
+        """The number of a row that is used among those that were given, counted from 0."""
+        assert self.index is not None
+        return int(self.index[k])
+
     @property
     def all_rows(self) -> bool:
         """Whether every row of the data is used."""

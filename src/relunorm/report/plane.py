@@ -180,14 +180,14 @@ def _typical(case: Case) -> Plane | None:
         own = np.flatnonzero(case.y == k)
         away = np.linalg.norm(case.x[own] - case.x[own].mean(axis=0), axis=1)
         picks.append(int(own[away.argmin()]))
-        names.append(f"{case.classes.names[k]} (row {_number(case, picks[-1])})")
+        names.append(f"{case.classes.names[k]} (row {case.row(picks[-1])})")
     if len(picks) == 2:
         outputs = case.network(case.x)
         top = np.sort(outputs, axis=1)
         margin = top[:, -1] - top[:, -2] if outputs.shape[1] > 1 else np.abs(outputs[:, 0])
         margin[picks] = np.inf
         picks.append(int(margin.argmin()))
-        names.append(f"least sure (row {_number(case, picks[-1])})")
+        names.append(f"least sure (row {case.row(picks[-1])})")
     if len(picks) < 3:
         return None
     try:
@@ -196,17 +196,12 @@ def _typical(case: Case) -> Plane | None:
         return None
 
 
-def _number(case: Case, k: int) -> int:
-    assert case.index is not None
-    return int(case.index[k])
-
-
 def _row_name(case: Case, point: Array, otherwise: str) -> str:
     """Which row of the data a point is."""
     if case.x is not None:
         same = np.flatnonzero((case.x == point).all(axis=1))
         if len(same):
-            return f"row {_number(case, int(same[0]))}"
+            return f"row {case.row(int(same[0]))}"
     return otherwise
 
 

@@ -46,7 +46,7 @@ class SlopeProof:
             "units": self.units.tolist(),
             "signs": self.signs.astype(int).tolist(),
             "tilt": {str(k): pack(v) for k, v in self.slopes.tilt.items()},
-            "offset": _pack_nonzero(self.slopes.offset),
+            "offset": {str(k): pack(v) for k, v in self.slopes.offset.items() if v.any()},
             "multipliers": pack(self.slopes.multipliers),
         }
 
@@ -141,9 +141,9 @@ class Proofs:
 
 
 #: What an entry of each kind holds.
-_SIDE = {"kind", "layer", "unit", "sign"}
+_SIDE, _LINES = {"kind", "layer", "unit", "sign"}, ("tilt", "offset")
 _KEYS = {
-    "slopes": {"kind", "method", "layer", "units", "signs", "tilt", "offset", "multipliers"},
+    "slopes": {"kind", "method", "layer", "units", "signs", *_LINES, "multipliers"},
     "search": _SIDE | {"limit", "tape"},
     "rational": _SIDE | {"parts"},
 }
@@ -157,13 +157,11 @@ def _read(item: dict[str, Any]) -> Proof:
         odd = ", ".join(sorted(set(item) ^ _KEYS[kind]))
         raise InvalidInputError(f"a bound proof has keys too many or too few: {odd}")
     if kind == "slopes":
-        return SlopeProof(
-            layer,
-            np.array(item["units"], dtype=np.intp),
-            np.array([_sign(s) for s in item["signs"]], dtype=np.float64),
-            _read_slopes(item),
-            str(item["method"]),
-        )
+        units = np.array(item["units"], dtype=np.intp)
+        signs = np.array([_sign(s) for s in item["signs"]], dtype=np.float64)
+        tilt, offset = ({int(k): unpacked(v) for k, v in item[n].items()} for n in _LINES)
+        slopes = Slopes(tilt, offset, _unpack(item["multipliers"]))
+        return SlopeProof(layer, units, signs, slopes, str(item["method"]))
     unit, sign = int(item["unit"]), _sign(item["sign"])
     if kind == "rational":
         return FractionProof(layer, unit, sign, int(item["parts"]))
@@ -177,18 +175,6 @@ def _sign(value: Any) -> int:
     if value not in (1, -1):
         raise InvalidInputError(f"a sign is {value!r}, expected 1 or -1")
     return int(value)
-
-
-def _read_slopes(item: dict[str, Any]) -> Slopes:
-    return Slopes(
-        {int(k): unpacked(v) for k, v in item["tilt"].items()},
-        {int(k): unpacked(v) for k, v in item["offset"].items()},
-        _unpack(item["multipliers"]),
-    )
-
-
-def _pack_nonzero(arrays: dict[int, NDArray[Any]]) -> dict[str, Any]:
-    return {str(k): pack(v) for k, v in arrays.items() if v.any()}
 
 
 def pack(array: NDArray[Any] | None) -> dict[str, Any] | None:

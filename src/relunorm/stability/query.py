@@ -11,7 +11,7 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
 from relunorm.stability.bound_replay import apply, rule_bounds
@@ -88,15 +88,9 @@ class Query:
         self.items = [item for item in self.items if item.layer <= index]
         units, signs = units[fresh], signs[fresh]
         found = optimize(
-            self.problem,
-            self.bounds,
-            index,
-            units,
-            signs,
-            iterations=20,
-            goal=0.0,
-            clock=self.clock,
-        )
+            self.problem, self.bounds, index, units, signs,
+            iterations=20, goal=0.0, clock=self.clock,
+        )  # fmt: skip
         value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
         done = np.flatnonzero(value <= 0)
         if len(done):
@@ -130,28 +124,18 @@ class Query:
             return
         units, signs = np.tile(open_units, 2), np.repeat([1.0, -1.0], len(open_units))
         found = optimize(
-            self.problem,
-            self.bounds,
-            index,
-            units,
-            signs,
-            iterations=STEPS,
-            goal=None,
-            clock=self.clock,
-        )
+            self.problem, self.bounds, index, units, signs,
+            iterations=STEPS, goal=None, clock=self.clock,
+        )  # fmt: skip
         self._use(SlopeProof(index, units, signs, found.slopes))
 
     def _read(self, index: int) -> NDArray[np.bool_]:
         """Which units of a layer anything reads."""
         later = (a.terms[index + 1] for a in self.problem.maps if index + 1 in a.terms)
         width = self.network.layers[index].width
-        return np.logical_or.reduce([np.zeros(width, bool), *(_columns(m) for m in later)])
+        some = (np.asarray(abs(matrix).sum(axis=0)).ravel() != 0 for matrix in later)
+        return np.logical_or.reduce([np.zeros(width, bool), *some])
 
     def _use(self, item: Proof) -> None:
         self.items.append(item)
         apply(self.problem, self.bounds, item, fresh=True)
-
-
-def _columns(matrix: Matrix) -> NDArray[np.bool_]:
-    """Columns that are not zero."""
-    return np.asarray(abs(matrix).sum(axis=0)).ravel() != 0

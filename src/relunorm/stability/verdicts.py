@@ -80,7 +80,7 @@ class LayerStability:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, without the witness points."""
-        return {**entries(self, "layer name activation counts verdict method lower upper margin")}
+        return entries(self, "layer name activation counts verdict method lower upper margin")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

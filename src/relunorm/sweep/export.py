@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import MissingDependencyError, UnsupportedFormatError
-from relunorm.sweep.record import Run
-from relunorm.sweep.values import dumps
+from relunorm.sweep.record import Run, dumps
 
 if TYPE_CHECKING:
     import pandas
@@ -67,67 +66,68 @@ def _union(dicts: Any) -> list[str]:
     return list(names)
 
 
-def write(rows: list[Row], path: str | Path) -> Path:
-    """Write a table in the format its ending names: .csv or .parquet."""
-    ending = Path(path).suffix.lower()
-    writers = {".csv": to_csv, ".parquet": to_parquet}
-    if ending not in writers:
-        raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
-    return writers[ending](rows, path)
-
-
-def to_csv(rows: list[Row], path: str | Path) -> Path:
-    """Write CSV in UTF-8; floats with all their digits, lists and dicts as JSON.
+class Tabled:
+    """What has a table of runs: the formats it is written in.
 
     Inside JSON, NaN and the infinities are the texts "nan", "inf" and "-inf".
     """
-    columns = list(rows[0]) if rows else []
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows([_text(row[name]) for name in columns] for row in rows)
-    return Path(path)
 
+    def table(self) -> list[Row]:
+        """Flat rows: parameters, status, message, results."""
+        raise NotImplementedError
 
-def _text(value: Any) -> Any:
-    return _json(value) if isinstance(value, list | dict) else value
+    def write(self, path: str | Path) -> Path:
+        """Write the table in the format its ending names: .csv or .parquet; returns the path."""
+        writers = {".csv": self.to_csv, ".parquet": self.to_parquet}
+        ending = Path(path).suffix.lower()
+        if ending not in writers:
+            raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
+        return writers[ending](path)
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write CSV in UTF-8; floats with all their digits, lists and dicts as JSON."""
+        rows = self.table()
+        with (
+            atomic_path(path) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(rows[0] if rows else [])
+            for row in rows:
+                writer.writerow(_json(v) if isinstance(v, list | dict) else v for v in row.values())
+        return Path(path)
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write Parquet (needs pyarrow). A column of one kind keeps it; a mixed one is JSON text.
+
+        Numbers that neither int64 nor float64 hold together become text with all their digits.
+        """
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError:
+            raise MissingDependencyError(
+                "Parquet needs pyarrow: pip install pyarrow, or write .csv"
+            ) from None
+        rows = self.table()
+        columns = list(rows[0]) if rows else []
+        arrays = [pyarrow.array(*_typed([row[name] for row in rows])) for name in columns]
+        with atomic_path(path) as temporary:
+            parquet.write_table(pyarrow.table(arrays, names=columns), temporary)
+        return Path(path)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a data frame (needs pandas), one row per run."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingDependencyError("a data frame needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.table())
 
 
 def _json(value: Any) -> str:
     """Strict JSON, without the store's own mark for NaN and the infinities."""
     return dumps(finite(value), "value")
-
-
-def to_parquet(rows: list[Row], path: str | Path) -> Path:
-    """Write Parquet. A column of one kind keeps it; a mixed one becomes JSON text.
-
-    Numbers that neither int64 nor float64 hold together become text with all their digits. Inside
-    JSON, NaN and the infinities are the texts "nan", "inf" and "-inf".
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingDependencyError(
-            "Parquet needs pyarrow: pip install pyarrow, or write .csv"
-        ) from None
-    columns = list(rows[0]) if rows else []
-    arrays = [pyarrow.array(*_typed([row[name] for row in rows])) for name in columns]
-    with atomic_path(path) as temporary:
-        parquet.write_table(pyarrow.table(arrays, names=columns), temporary)
-    return Path(path)
-
-
-def to_pandas(rows: list[Row]) -> pandas.DataFrame:
-    """A data frame with one row per run."""
-    try:
-        import pandas
-    except ImportError:
-        raise MissingDependencyError("a data frame needs pandas: pip install pandas") from None
-    return pandas.DataFrame(rows)
 
 
 def _typed(values: list[Any]) -> tuple[list[Any], str]:

@@ -22,7 +22,7 @@ import numpy as np
 import relunorm
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.sweep.values import dumps
+from relunorm.sweep.record import dumps
 
 
 @dataclass(frozen=True)

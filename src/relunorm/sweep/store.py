@@ -9,18 +9,16 @@ finished run is never overwritten, a failed one only by a later attempt.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relunorm.errors import StoreError
 from relunorm.sweep import export
 from relunorm.sweep.record import Run
-
-if TYPE_CHECKING:
-    import pandas
 
 #: SQLite's field for the program that owns a file: "rnsw".
 APPLICATION = 0x726E7377
@@ -51,7 +49,18 @@ ON CONFLICT (key) DO UPDATE
 """
 
 
-class Store:
+#: Words in SQLite's name for an error, or in its text -> what to do; the first that fits.
+_ADVICE = {
+    "FULL|full|IOERR_WRITE": "the disk is full; every run recorded before is kept. Free some space",
+    "NOTADB|not a database": "it is not a store of runs. Choose another file",
+    "CORRUPT|malformed": "it is damaged. Restore a copy or choose another file",
+    "BUSY|locked": f"another process has held it for {PATIENCE:g} s. Try again",
+    "READONLY|readonly": "it may not be written. Open it with read_only=True, or copy it",
+    "IOERR|I/O": "the disk failed or is full; every run recorded before is kept. Check it",
+}
+
+
+class Store(export.Tabled):
     """Finished runs in a file.
 
     Args:
@@ -129,22 +138,10 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorname", "")  # Python 3.11 and later
             text = str(error)
-            if "FULL" in code or "full" in text or "IOERR_WRITE" in code:
-                advice = "the disk is full; every run recorded before is kept. Free some space"
-            elif "NOTADB" in code or "not a database" in text:
-                advice = "it is not a store of runs. Choose another file"
-            elif "CORRUPT" in code or "malformed" in text:
-                advice = "it is damaged. Restore a copy or choose another file"
-            elif "BUSY" in code or "locked" in text:
-                advice = f"another process has held it for {PATIENCE:g} s. Try again"
-            elif "READONLY" in code or "readonly" in text:
-                advice = "it may not be written. Open it with read_only=True, or copy it"
-            elif "IOERR" in code or "I/O" in text:
-                advice = "the disk failed or is full; every run recorded before is kept. Check it"
-            else:
-                advice = "check that the folder exists and may be written"
+            said = f"{getattr(error, 'sqlite_errorname', '')} {text}"  # Python 3.11 and later
+            found = (advice for words, advice in _ADVICE.items() if re.search(words, said))
+            advice = next(found, "check that the folder exists and may be written")
             raise StoreError(
                 f"{self.path} could not be {done} ({text}): {advice}, then run again"
             ) from error
@@ -194,18 +191,6 @@ class Store:
     def table(self, function: str | None = None) -> list[dict[str, Any]]:
         """The runs as flat rows: parameters, status, message, results."""
         return export.table(self.runs(function))
-
-    def to_csv(self, path: str | Path, function: str | None = None) -> Path:
-        """Write the table as CSV; returns the path."""
-        return export.to_csv(self.table(function), path)
-
-    def to_parquet(self, path: str | Path, function: str | None = None) -> Path:
-        """Write the table as Parquet (needs pyarrow); returns the path."""
-        return export.to_parquet(self.table(function), path)
-
-    def to_pandas(self, function: str | None = None) -> pandas.DataFrame:
-        """The table as a data frame (needs pandas)."""
-        return export.to_pandas(self.table(function))
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""

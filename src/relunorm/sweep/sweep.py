@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.display.shown import entries
@@ -17,12 +17,9 @@ from relunorm.sweep.record import Attempt, Attempts, Run
 from relunorm.sweep.store import Store
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
-if TYPE_CHECKING:
-    import pandas
-
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(export.Tabled):
     """The finished runs of a sweep, in the order they were asked for.
 
     Attributes:
@@ -55,18 +52,6 @@ class Sweep:
     def table(self) -> list[dict[str, Any]]:
         """Flat rows: parameters, status, message, results."""
         return export.table(self.runs)
-
-    def to_csv(self, path: str | Path) -> Path:
-        """Write the table as CSV; returns the path."""
-        return export.to_csv(self.table(), path)
-
-    def to_parquet(self, path: str | Path) -> Path:
-        """Write the table as Parquet (needs pyarrow); returns the path."""
-        return export.to_parquet(self.table(), path)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a data frame (needs pandas)."""
-        return export.to_pandas(self.table())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form; NaN and the infinities as text."""
@@ -214,7 +199,8 @@ class _Driver:
 
     def _tell(self, latest: Run | None = None) -> None:
         done, total = len(self.done), len(self.wanted)
-        self.tell("runs", done, total, begun=self.resumed, failed=self.failed, latest=latest)
+        text = f"{done} of {total} runs" + (f", {self.failed} failed" if self.failed else "")
+        self.tell(text, done, total, begun=self.resumed, failed=self.failed, latest=latest)
 
     def result(self) -> Sweep:
         """The finished runs in the order they were asked for."""

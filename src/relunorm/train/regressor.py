@@ -34,8 +34,14 @@ from relunorm.train.estimator_base import (
 )
 from relunorm.train.problem.task import Fit, Task
 from relunorm.train.scaling import Scaling
-from relunorm.train.solve.automatic import objective
-from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, described, solver, suitable
+from relunorm.train.solve.by_name import (
+    SOLVERS,
+    UNDECIDED_BETWEEN,
+    described,
+    objective,
+    solver,
+    suitable,
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

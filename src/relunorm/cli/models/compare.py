@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from relunorm.cli import options
+from relunorm.cli.inputs import opened
 from relunorm.cli.models.normalize import check_certifiable
-from relunorm.cli.output import DOMAIN, Json, Quiet, check_folder, emit, examples, showing
+from relunorm.cli.output import Console, check_folder, emit, examples, showing
 from relunorm.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
 
@@ -23,7 +22,7 @@ EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The model to compare it with.")],
-    domain: Annotated[str, DOMAIN],
+    domain: Annotated[str, options.DOMAIN],
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -45,20 +44,17 @@ def compare(
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
     ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Decide whether A and B agree over the domain.
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
     from relunorm.forms.comparison.compare import compare as run
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
 
     check_folder(certificate)
-    a, b = load(first), load(second)
-    place = parse_domain(domain, a)
+    (a, place), (b, _) = opened(first, domain), opened(second)
     if certificate is not None:
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:

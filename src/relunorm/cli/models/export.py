@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from relunorm.cli.output import (
-    DOMAIN,
-    Json,
-    ModelFile,
-    Quiet,
-    check_folder,
-    emit,
-    examples,
-    showing,
-)
+from relunorm.cli import options
+from relunorm.cli.inputs import numbers, opened
+from relunorm.cli.output import Console, check_folder, emit, examples, showing
 from relunorm.errors import InvalidDomainError, InvalidInputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @examples(
@@ -28,11 +18,11 @@ if TYPE_CHECKING:
     "relunorm export model.onnx -o net.c --domain data:train.csv --epsilon 0.01 --target avr",
 )
 def export(
-    model: ModelFile,
+    model: options.ModelFile,
     out: Annotated[
         str, typer.Option("-o", "--out", help="The C file; with .onnx a quantized model instead.")
     ],
-    domain: Annotated[str | None, DOMAIN] = None,
+    domain: Annotated[str | None, options.DOMAIN] = None,
     bits: Annotated[
         int | None,
         typer.Option(help="8, 16 or 32; 16, or what --epsilon needs, if omitted."),
@@ -73,16 +63,14 @@ def export(
     flash: Annotated[int | None, typer.Option(help="Bytes of flash there are.")] = None,
     ram: Annotated[int | None, typer.Option(help="Bytes of RAM there are.")] = None,
     parts: Annotated[int, typer.Option(help="Boxes the domain is cut into, at most.")] = 256,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Write MODEL as a C program of integers and prove that it cannot overflow, and its error.
 
     Exit code 0: written; 2: bad input, or an epsilon that no width meets: nothing is written.
     """
     from relunorm.embedded import to_c
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
 
     if domain is None:
         raise InvalidDomainError(
@@ -90,7 +78,7 @@ def export(
             "--domain box:-1,1 or --domain data:train.csv"
         )
     _check_paths(model, {"-o": out, "--certificate": certificate, "--header": header})
-    network = load(model)
+    network, place = opened(model, domain)
     onnx = Path(out).suffix == ".onnx"
     if onnx and (floats or style != "layers" or certificate or header):
         raise InvalidInputError(
@@ -100,7 +88,7 @@ def export(
     with showing("export", json or quiet) as show:
         made = to_c(
             network,
-            parse_domain(domain, network),
+            place,
             bits=bits,
             epsilon=epsilon,
             target=target,
@@ -142,13 +130,9 @@ def _check_paths(model: str, outputs: dict[str, str | None]) -> None:
 def _shifts(text: str | None) -> int | list[int] | None:
     if text is None:
         return None
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInputError(
-            f"--input-shift {text}: expected a whole number, or one for each input with commas"
-        ) from None
-    return numbers[0] if len(numbers) == 1 else numbers
+    expected = "expected a whole number, or one for each input with commas"
+    shifts = numbers(text, int, f"--input-shift {text}: {expected}")
+    return shifts[0] if len(shifts) == 1 else shifts
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import write_bytes
+from relunorm.cli import options
+from relunorm.cli.inputs import opened
 from relunorm.cli.output import (
-    DOMAIN,
-    Json,
-    ModelFile,
-    Quiet,
+    Console,
     check_folder,
     check_model_out,
     emit,
     examples,
+    print_table,
     showing,
 )
 from relunorm.clock import INTERRUPTED
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.domain import Domain
 
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     "relunorm normalize model.onnx --form canonical --domain box:-1,1 --certificate proof.json",
 )
 def normalize(
-    model: ModelFile,
+    model: options.ModelFile,
     out: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +44,7 @@ def normalize(
         str,
         typer.Option(help="FORMS (see the docs)."),
     ] = "minimal",
-    domain: Annotated[str | None, DOMAIN] = None,
+    domain: Annotated[str | None, options.DOMAIN] = None,
     eps: Annotated[float, typer.Option(help="How far the outputs may move in all.")] = 0.0,
     keep: Annotated[
         bool, typer.Option("--keep-architecture", help="Add no skip connections.")
@@ -67,8 +65,8 @@ def normalize(
     time_limit: Annotated[
         float, typer.Option(help="Seconds; what is not decided by then stays.")
     ] = 60.0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Put MODEL into a normal form, show what was removed and why, and write the result.
 
@@ -79,12 +77,10 @@ def normalize(
     from relunorm.forms.normalize import normalize as run
     from relunorm.forms.precision import is_single, precision
     from relunorm.io import load, save
-    from relunorm.io.domains import parse_domain
 
     check_model_out(out)
     check_folder(certificate)
-    network = load(model)
-    place = None if domain is None else parse_domain(domain, network)
+    network, place = opened(model, domain)
     if certificate is not None:
         check_certifiable(place)
     if dtype is None:  # pow2 promises the same bits, also of what the reader multiplied out
@@ -153,26 +149,22 @@ def check_certifiable(domain: Domain | None) -> None:
 
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from relunorm.arithmetic.floats import at_least, at_most
     from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
-    table = Table("layer", "reason", "units", "method", "smallest margin")
+    rows = []
     for row in summarize(Removal(**unit) for unit in document["removed"]):
         margin = "" if row["margin"] is None else at_least(row["margin"], 3)
-        table.add_row(
-            str(row["layer"] + 1), row["reason"], str(row["units"]), row["method"], margin
+        rows.append(
+            [str(row["layer"] + 1), row["reason"], str(row["units"]), row["method"], margin]
         )
-    if document["removed"]:
-        console.print(table)
-    once = (
-        ""
-        if before["channels"] == before["units"]
-        else (f" ({before['channels']:,} -> {after['channels']:,} with a channel counted once)")
-    )
+    if rows:
+        print_table(console, ("layer", "reason", "units", "method", "smallest margin"), rows)
+    once = f" ({before['channels']:,} -> {after['channels']:,} with a channel counted once)"
+    once = "" if before["channels"] == before["units"] else once
     console.print(
         f"{before['units']:,} -> {after['units']:,} units{once}, "
         f"{before['parameters']:,} -> {after['parameters']:,} parameters"
@@ -189,8 +181,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:
         away = document["threshold_margin"]
-        extra = (
-            "" if away is None else f", where no step is within {at_most(away, 2)} of its threshold"
-        )
-        bound = at_most(document["bound"], 3)
-        console.print(f"outputs differ by at most {bound} over the domain{extra}")
+        text = f"outputs differ by at most {at_most(document['bound'], 3)} over the domain"
+        if away is not None:
+            text += f", where no step is within {at_most(away, 2)} of its threshold"
+        console.print(text)

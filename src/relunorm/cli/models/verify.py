@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import DOMAINS, Json, Quiet, emit, examples, showing
+from relunorm.cli import options
+from relunorm.cli.inputs import opened
+from relunorm.cli.output import Console, emit, examples, showing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.network import Network
 
 
@@ -27,10 +27,10 @@ def verify(
         typer.Argument(metavar="[B]", help="The model it was made for, or the C file."),
     ] = None,
     domain: Annotated[
-        str | None, typer.Option(help=f"What CERT's domain has to contain: {DOMAINS}.")
+        str | None, typer.Option(help=f"What CERT's domain has to contain: {options.DOMAINS}.")
     ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
@@ -44,13 +44,10 @@ def verify(
     """
     from relunorm.forms.certificate.certificate import Certificate
     from relunorm.forms.certificate.verification import verify as run
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
 
-    a = load(first)
+    a, demanded = opened(first, domain)
     if second is None:
         raise typer.Exit(_search(certificate, first, a, domain, json, quiet))
-    demanded = None if domain is None else parse_domain(domain, a)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
         from relunorm.embedded import verify as run_program
@@ -60,7 +57,7 @@ def verify(
         with showing("replaying the proof", json or quiet):
             found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
     else:
-        b = load(second)
+        b, _ = opened(second)
         with showing("replaying the proof", json or quiet):
             found = run(Certificate.load(certificate), a, b, demanded)
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}

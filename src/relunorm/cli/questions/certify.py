@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import (
-    Backend,
-    Jobs,
-    Json,
-    ModelFile,
-    Quiet,
-    Scheduler,
-    emit,
-    examples,
-    showing,
-)
+from relunorm.cli import options
+from relunorm.cli.inputs import numbers, opened, parse_table
+from relunorm.cli.output import Console, emit, examples, print_table, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -34,10 +26,8 @@ SHOWN = 20
     "relunorm certify model.onnx --data test.csv --target y --norm 2 --rows 20",
 )
 def certify(
-    model: ModelFile,
-    data: Annotated[
-        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
-    ],
+    model: options.ModelFile,
+    data: Annotated[str, options.DATA],
     target: Annotated[
         str | None, typer.Option(help="The column of right answers; else what the model says.")
     ] = None,
@@ -63,12 +53,12 @@ def certify(
     limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for all rows together.")
     ] = 60.0,
-    jobs: Jobs = None,
-    backend: Backend = None,
-    scheduler: Scheduler = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = None,
+    scheduler: options.Scheduler = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Decide for each row whether MODEL answers the same for every valid input nearby.
 
@@ -80,15 +70,11 @@ def certify(
     """
     import numpy as np
 
-    from relunorm.cli.tables import parse_table
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
     from relunorm.questions.classes import label_numbers
 
-    network = load(model)
+    network, place = opened(model, valid)
     table = parse_table(data, target, network, labels=True, finite=False)
-    place = None if valid is None else parse_domain(valid, network)
     if place is not None and place.as_box is None:
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
@@ -127,29 +113,22 @@ def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
         return None
     if scale == "spread":
         return x[np.isfinite(x).all(axis=1)].std(axis=0)
-    try:
-        return [float(part) for part in scale.split(",")]
-    except ValueError:
-        raise InvalidInputError(
-            f"--scale is {scale!r}, expected spread, or a length for each input, as 0.1,20,1"
-        ) from None
+    expected = f"--scale is {scale!r}, expected spread, or a length for each input, as 0.1,20,1"
+    return numbers(scale, float, expected)
 
 
 def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
-    from rich.table import Table
-
     rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
     weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
     columns = ["row", *["label"] * classes, "verdict", "safe up to", "attacked at"]
-    table = Table(*columns, title="the weakest rows")
+    cells = []
     for row in weak[:SHOWN]:
         label = row["label"]
         if label is not None and document["classes"]:
             label = document["classes"][label]
         word = row["verdict"] if row["correct"] else "wrong"
-        cells = [str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])]
-        table.add_row(*cells)
-    console.print(table)
+        cells.append([str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])])
+    print_table(console, columns, cells, title="the weakest rows")
     if document["scale"] is not None:
         console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
@@ -161,10 +140,10 @@ def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
     why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
     for reason, count in why.items():
         console.print(f"{count} unknown: {reason}")
-    curve = Table("radius", "certified", "possible", title="accuracy against radius")
-    for radius, sure, possible in document["curve"][:: 2 if document["radius"] is None else 1]:
-        curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
-    console.print(curve)
+    curve = document["curve"][:: 2 if document["radius"] is None else 1]
+    shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
+    heads = ("radius", "certified", "possible")
+    print_table(console, heads, shares, title="accuracy against radius")
 
 
 def _end(value: float | None) -> float:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import (
-    Backend,
-    Jobs,
-    Json,
-    ModelFile,
-    Quiet,
-    Scheduler,
-    check_folder,
-    emit,
-    examples,
-    showing,
-)
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from relunorm.cli import options
+from relunorm.cli.inputs import opened
+from relunorm.cli.output import Console, check_folder, emit, examples, showing
 
 EXIT = {"unsat": 0, "sat": 1, "unknown": 3, "timeout": 3}
 
@@ -39,7 +27,7 @@ _MEANING = {
     "relunorm check model.onnx property.vnnlib --time-limit 300 --proof proof.json",
 )
 def check(
-    model: ModelFile,
+    model: options.ModelFile,
     prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],
     limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for all parts together.")
@@ -51,11 +39,11 @@ def check(
     result: Annotated[
         str | None, typer.Option(help="Write the answer here, in the format of VNN-COMP.")
     ] = None,
-    jobs: Jobs = None,
-    backend: Backend = None,
-    scheduler: Scheduler = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    jobs: options.Jobs = None,
+    backend: options.Backend = None,
+    scheduler: options.Scheduler = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Decide whether some input of MODEL satisfies the assertions of PROPERTY.
 
@@ -64,12 +52,11 @@ def check(
 
     Exit code 0: unsat; 1: sat, or a proof that does not hold; 2: bad input; 3: unknown or timeout.
     """
-    from relunorm.io import load
     from relunorm.questions.check import CheckProof
     from relunorm.questions.check import check as run
 
     check_folder(proof, result)
-    network = load(model)
+    network, _ = opened(model)
     if replay is not None:
         found = CheckProof.load(replay).verify(network, prop)
         document: dict[str, Any] = {

@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relunorm.cli import options
+from relunorm.cli.inputs import opened
 from relunorm.cli.output import (
-    DOMAINS,
-    Json,
-    ModelFile,
-    Quiet,
+    Console,
     check_folder,
     emit,
     examples,
+    print_table,
     showing,
     write_proof,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.lipschitz.result import LipschitzResult
 
 
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
     "relunorm lipschitz model.onnx --domain box:0,1 --norm inf --time-limit 60",
 )
 def lipschitz(
-    model: ModelFile,
-    domain: Annotated[str | None, typer.Option(help=f"{DOMAINS}; else all inputs.")] = None,
+    model: options.ModelFile,
+    domain: Annotated[str | None, typer.Option(help=f"{options.DOMAINS}; else all inputs.")] = None,
     norm: Annotated[str, typer.Option(help="1, 2 or inf, on inputs and outputs alike.")] = "2",
     method: Annotated[
         str,
@@ -41,20 +39,17 @@ def lipschitz(
         str | None, typer.Option(help="Write a proof of the search's bound to this file, JSON.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Bound the Lipschitz constant of MODEL from both sides; exact where the two meet.
 
     Ctrl-C keeps what was found so far. Exit code 3: a long method was cut short by the time limit.
     """
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
     from relunorm.lipschitz.front import lipschitz as compute
 
     check_folder(proof)
-    network = load(model)
-    where = None if domain is None else parse_domain(domain, network)
+    network, where = opened(model, domain)
     with showing("bounding", json or quiet) as show:
         result = compute(network, where, norm, time_limit, method, seed, progress=show)
     written = write_proof(result.certificate, proof)
@@ -65,17 +60,15 @@ def lipschitz(
 
 
 def _render(console: Console, result: LipschitzResult) -> None:
-    from rich.table import Table
-
     from relunorm.arithmetic.floats import at_least, at_most
     from relunorm.lipschitz.norms import NORMS
 
-    table = Table("method", "side", "bound", "seconds", "note")
+    rows = []
     for bound in result.bounds:
         outward = at_most if bound.side == "upper" else at_least
         shown = outward(bound.value, 9) if bound.value == bound.value else "-"
-        table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
-    console.print(table)
+        rows.append([bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note])
+    print_table(console, ("method", "side", "bound", "seconds", "note"), rows)
     name = NORMS[result.norm]
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"

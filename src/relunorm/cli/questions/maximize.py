@@ -6,25 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import (
-    DOMAIN,
-    Backend,
-    Jobs,
-    Json,
-    ModelFile,
-    Quiet,
-    Scheduler,
-    check_folder,
-    emit,
-    examples,
-    showing,
-    write_proof,
-)
-from relunorm.errors import InvalidInputError
+from relunorm.cli import options
+from relunorm.cli.inputs import numbers, opened
+from relunorm.cli.output import Console, check_folder, emit, examples, showing, write_proof
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.extrema.result import Maximum
 
 
@@ -33,8 +19,8 @@ if TYPE_CHECKING:
     "relunorm maximize model.onnx --domain box:-1,1 --direction 0 --proof proof.json",
 )
 def maximize(
-    model: ModelFile,
-    domain: Annotated[str, DOMAIN],
+    model: options.ModelFile,
+    domain: Annotated[str, options.DOMAIN],
     direction: Annotated[
         str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
     ] = "0",
@@ -45,11 +31,11 @@ def maximize(
     rational: Annotated[
         bool, typer.Option("--rational", help="Without any rounding: small networks only.")
     ] = False,
-    jobs: Jobs = None,
-    backend: Backend = None,
-    scheduler: Scheduler = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    jobs: options.Jobs = None,
+    backend: options.Backend = None,
+    scheduler: options.Scheduler = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Find the maximum of a linear combination of MODEL's outputs, with the input that attains it.
 
@@ -57,19 +43,18 @@ def maximize(
     the interval is not closed.
     """
     from relunorm.extrema.maximize import maximize as compute
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
 
     check_folder(proof)
-    network = load(model)
-    where = parse_domain(domain, network)
+    network, where = opened(model, domain)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
         result = compute(
             network, where, weights, time_limit, progress=show,
             workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
         )  # fmt: skip
-    what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
+    what = f"output {weights}"
+    if not isinstance(weights, int):
+        what = " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
     written = write_proof(result.certificate, proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": written}
     emit(document, json, lambda console: _render(console, result, what))
@@ -77,20 +62,11 @@ def maximize(
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInputError(
-            f"--direction {text!r} is not understood; write {outputs} numbers with commas, or the "
-            "number of one output"
-        ) from None
-    if len(numbers) == 1 and outputs > 1 and numbers[0] == int(numbers[0]):
-        return int(numbers[0])
-    return int(numbers[0]) if numbers == [0.0] else numbers
-
-
-def _combination(weights: list[float]) -> str:
-    return " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
+    expected = f"write {outputs} numbers with commas, or the number of one output"
+    weights = numbers(text, float, f"--direction {text!r} is not understood; {expected}")
+    if len(weights) == 1 and outputs > 1 and weights[0] == int(weights[0]):
+        return int(weights[0])
+    return int(weights[0]) if weights == [0.0] else weights
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:

@@ -1,4 +1,4 @@
-"""``relunorm regions``: list every linear region on a domain, write or draw them."""
+"""``relunorm regions`` and ``region``: all linear regions on a domain, and that of one input."""
 
 from __future__ import annotations
 
@@ -7,23 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import (
-    DOMAINS,
-    Backend,
-    Jobs,
-    Json,
-    ModelFile,
-    Quiet,
-    Scheduler,
-    check_writable,
-    emit,
-    examples,
-    showing,
-)
+from relunorm.cli import options
+from relunorm.cli.inputs import array_file, numbers, opened, plane_of
+from relunorm.cli.output import Console, check_writable, emit, examples, print_table, showing
+from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.domain import Domain
     from relunorm.network import Network
     from relunorm.regions.partition import Regions
@@ -40,8 +29,8 @@ MESHES = (".obj", ".ply")
     "relunorm regions model.onnx --domain box:-1,1 --slice 0,3 -o plane.png",
 )
 def regions(
-    model: ModelFile,
-    domain: Annotated[str, typer.Option(help=f"{DOMAINS}; or all.")] = "box:-1,1",
+    model: options.ModelFile,
+    domain: Annotated[str, typer.Option(help=f"{options.DOMAINS}; or all.")] = "box:-1,1",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -61,9 +50,9 @@ def regions(
     ] = None,
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
-    jobs: Jobs = None,
-    backend: Backend = None,
-    scheduler: Scheduler = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = None,
+    scheduler: options.Scheduler = None,
     color: Annotated[
         str, typer.Option(help="Of a picture: value, gradient, layer or pattern.")
     ] = "value",
@@ -72,8 +61,8 @@ def regions(
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Volumes, inradii, degrees and bounds, too.")
     ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """List all linear regions of MODEL on a domain.
 
@@ -81,16 +70,11 @@ def regions(
     """
     import numpy as np
 
-    from relunorm.errors import UnsupportedFormatError
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
     check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
-    network = load(model)
-    where = None if domain == "all" else parse_domain(domain, network)
+    network, where = opened(model, None if domain == "all" else domain)
     if plane is not None:
-        from relunorm.cli.tables import plane_of
         from relunorm.domain import Box
         from relunorm.regions.planes import restrict
 
@@ -131,7 +115,6 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
     if ending == ".npz":
         found.save(out)
     elif ending in MESHES:
-        from relunorm.errors import InvalidInputError
         from relunorm.regions.geometry.boundaries import level_set
         from relunorm.regions.views.mesh import mesh
 
@@ -143,7 +126,6 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
             )
         surface.save(out)
     elif found.network.input_size == 1:
-        from relunorm.errors import InvalidInputError
         from relunorm.regions.views.plot import plot_line
 
         if found.domain is None:
@@ -172,8 +154,6 @@ def _refuse_hopeless(network: Network, where: Domain | None) -> None:
     patterns = np.packbits(np.hstack(signs), axis=1)
     if len(np.unique(patterns, axis=0)) < count:
         return
-    from relunorm.errors import InvalidInputError
-
     raise InvalidInputError(
         f"{network.input_size} inputs: no two of {count:,} random points of the domain lie in the "
         f"same region, so there are far more than {count**2 // 2:,} of them and no list would end. "
@@ -183,8 +163,6 @@ def _refuse_hopeless(network: Network, where: Domain | None) -> None:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from rich.table import Table
-
     ending = "" if document["complete"] else f" (partial: {document['reason']})"
     console.print(
         f"{document['regions']:,} regions{ending} on {document['domain']} "
@@ -196,10 +174,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if not document["regions"] and not document["complete"]:
         console.print("none was found in the time given; --slice 0,1 lists those on a plane")
         return
-    table = Table("after layer", "regions")
-    for k, count in enumerate(document["regions_per_layer"], start=1):
-        table.add_row(str(k), f"{count:,}")
-    console.print(table)
+    counts = enumerate(document["regions_per_layer"], start=1)
+    print_table(console, ("after layer", "regions"), ([str(k), f"{n:,}"] for k, n in counts))
     if "statistics" in document and not document["complete"]:
         console.print("statistics of the regions found; the bounds are for all of them")
     for name, value in document.get("statistics", {}).items():
@@ -207,3 +183,69 @@ def _render(console: Console, document: dict[str, Any]) -> None:
             console.print(f"{name}: {value}", markup=False)
     if "written" in document:
         console.print(f"written to {document['written']}", markup=False)
+
+
+@examples(
+    "relunorm region example:moons --at 0.1,0.2",
+    "relunorm region model.onnx --at x.npy --polytope --json",
+)
+def region(
+    model: options.ModelFile,
+    at: Annotated[
+        str, typer.Option(help="The input: a .npy file, or numbers separated by commas.")
+    ],
+    domain: Annotated[
+        str | None, typer.Option(help=f"What to cut the region with: {options.DOMAINS}.")
+    ] = None,
+    polytope: Annotated[
+        bool, typer.Option("--polytope", help="Its half-spaces, largest ball and neighbours, too.")
+    ] = False,
+    atoms: Annotated[
+        bool, typer.Option("--atoms", help="Its atoms, too (see the page on regions).")
+    ] = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Show the configuration and the affine map of MODEL at one input."""
+    from relunorm.regions.region import region_at
+
+    network, where = opened(model, domain)
+    found = region_at(network, _read_point(at), where)
+    document: dict[str, Any] = {"model": model, **found.to_dict()}
+    with showing("looking at the region", json or quiet):
+        if polytope:
+            document["polytope"] = found.polytope.to_dict()
+            radius = found.inradius
+            document["inradius"] = radius if radius != float("inf") else None
+            document["neighbors"] = [str(wall) for wall, _ in found.neighbors()]
+        if atoms:
+            document["atoms"] = found.atoms().to_dict()
+    emit(document, json, lambda console: _render_one(console, document))
+
+
+def _read_point(at: str) -> Any:
+    if Path(at).suffix == ".npy":
+        return array_file(at)
+    expected = f"--at {at!r} is neither a .npy file nor numbers separated by commas"
+    return numbers(at, float, expected)
+
+
+def _render_one(console: Console, document: dict[str, Any]) -> None:
+    for k, theta in enumerate(document["configuration"], start=1):
+        shown = "".join(map(str, theta[:80])) + ("..." if len(theta) > 80 else "")
+        console.print(f"layer {k}: {sum(theta)} of {len(theta)} active  {shown}", markup=False)
+    rows, c = document["A"], document["c"]
+    for o, (row, shift) in enumerate(zip(rows[:10], c, strict=False)):
+        shown = ", ".join(f"{v:.6g}" for v in row[:8]) + (", ..." if len(row) > 8 else "")
+        console.print(f"output {o} = [{shown}] . x + {shift:.6g}", markup=False)
+    if "polytope" in document:
+        walls = document["polytope"]["walls"]
+        radius = document["inradius"]
+        console.print(
+            f"{len(walls)} walls: {', '.join(walls[:20])}{', ...' if len(walls) > 20 else ''}",
+            markup=False,
+        )
+        console.print(f"largest ball: {'no bound' if radius is None else f'{radius:.6g}'}")
+    if "atoms" in document:
+        entry = document["atoms"]
+        console.print(f"{entry['atoms']} atoms, reconstruction error {entry['error']:.1e}")

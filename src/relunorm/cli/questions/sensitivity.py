@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from relunorm.cli import options
+from relunorm.cli.inputs import opened, parse_table
 from relunorm.cli.output import (
-    DOMAIN,
-    Json,
-    ModelFile,
-    Quiet,
+    Console,
     check_folder,
     check_writable,
     emit,
     examples,
     markup,
+    print_table,
     showing,
     write_proof,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: Rows of the table, at most.
 SHOWN = 60
@@ -32,8 +29,8 @@ SHOWN = 60
     "relunorm sensitivity model.onnx --domain box:-1,1 -o slopes.png",
 )
 def sensitivity(
-    model: ModelFile,
-    domain: Annotated[str, DOMAIN],
+    model: options.ModelFile,
+    domain: Annotated[str, options.DOMAIN],
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")
@@ -42,23 +39,19 @@ def sensitivity(
         str | None, typer.Option(help="Write a proof of every interval to this file, JSON.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Bound the derivative of every output of MODEL in every input, over the whole domain.
 
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
-    from relunorm.cli.tables import parse_table
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
     from relunorm.questions.sensitivity import sensitivity as compute
 
     check_folder(proof)
     check_writable(out)
-    network = load(model)
-    where = parse_domain(domain, network)
+    network, where = opened(model, domain)
     names = None
     if domain.startswith("data:"):
         file, _, target = domain.removeprefix("data:").partition("?target=")
@@ -80,18 +73,17 @@ def sensitivity(
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table("output", "input", "derivative between", "and", "exact", "certain")
-    rows = [(i, j) for i, row in enumerate(document["lower"]) for j in range(len(row))]
-    for i, j in rows[:SHOWN]:
+    every = [(i, j) for i, row in enumerate(document["lower"]) for j in range(len(row))]
+    rows = []
+    for i, j in every[:SHOWN]:
         ends = (_shown(document[name][i][j]) for name in ("lower", "upper"))
         exact = "yes" if document["exact"][i][j] else ""
         name = markup(document["names"][j])
-        table.add_row(str(i), name, *ends, exact, document["direction"][i][j])
-    console.print(table)
-    if len(rows) > SHOWN:
-        console.print(f"{len(rows)} intervals in all; --json gives them")
+        rows.append([str(i), name, *ends, exact, document["direction"][i][j]])
+    heads = ("output", "input", "derivative between", "and", "exact", "certain")
+    print_table(console, heads, rows)
+    if len(every) > SHOWN:
+        console.print(f"{len(every)} intervals in all; --json gives them")
     for entry in document["steepest"][:3]:
         kind = "exact" if entry["exact"] else "the largest seen"
         console.print(

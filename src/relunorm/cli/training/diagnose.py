@@ -1,26 +1,26 @@
-"""``relunorm diagnose``: which units of a model do nothing, and what to do about it."""
+"""``relunorm diagnose`` and ``geometry``: what units and layers do to the rows of a table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import math
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from relunorm.cli import options
+from relunorm.cli.inputs import opened, parse_table
 from relunorm.cli.output import (
-    DOMAINS,
-    Json,
-    ModelFile,
-    Quiet,
+    Console,
+    check_writable,
     emit,
     examples,
     markup,
+    print_table,
     printable,
     showing,
 )
-from relunorm.display.words import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from relunorm.display.shown import counted
 
 
 @examples(
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     "relunorm diagnose model.onnx --data train.csv --domain data:train.csv --optimizer adam",
 )
 def diagnose(
-    model: ModelFile,
-    data: Annotated[
-        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
-    ],
+    model: options.ModelFile,
+    data: Annotated[str, options.DATA],
     target: Annotated[
         str | None,
         typer.Option(help="The column to predict; names of classes are left out: no scale."),
     ] = None,
-    domain: Annotated[str | None, typer.Option(help=f"Prove on this domain: {DOMAINS}.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help=f"Prove on this domain: {options.DOMAINS}.")
+    ] = None,
     tau: Annotated[float, typer.Option(help="Dormancy threshold.")] = 0.025,
     optimizer: Annotated[
         str | None, typer.Option(help="adam, sgd, ...: how it is trained.")
@@ -44,18 +44,14 @@ def diagnose(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for proofs on the domain.")] = 30.0,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
-    from relunorm.cli.tables import parse_table
-    from relunorm.dying.diagnosis.diagnose import diagnose as run
-    from relunorm.io import load
-    from relunorm.io.domains import parse_domain
+    from relunorm.dying.diagnosis import diagnose as run
 
-    network = load(model)
+    network, where = opened(model, domain)
     table = parse_table(data, target, network, labels=True)
-    where = parse_domain(domain, network) if domain is not None else None
     with showing("looking at units", json or quiet):
         found = run(
             network, table.x, None if table.classes else table.y, where, tau=tau,
@@ -111,3 +107,65 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 
 def _name(row: dict[str, Any]) -> str:
     return printable(row["name"] or str(row["layer"]))
+
+
+@examples(
+    "relunorm geometry model.onnx --data train.csv --target y",
+    "relunorm geometry model.onnx --data batch.npy -o depth.png",
+)
+def geometry(
+    model: options.ModelFile,
+    data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
+    target: Annotated[
+        str | None, typer.Option(help="A column of the table that is not an input.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write a page of plots (png, pdf, svg).")
+    ] = None,
+    max_points: Annotated[int, typer.Option(help="Points used for pairwise measures.")] = 512,
+    rank_tolerance: Annotated[
+        float | None, typer.Option(help="Singular values below this share of the largest are 0.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random state for the choice of points.")] = 0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
+    from relunorm.batchnorm.probes import geometry as probe
+
+    check_writable(out)
+    network, _ = opened(model)
+    table = parse_table(data, target, network, labels=True)
+    with showing("measuring", json or quiet):
+        found = probe(
+            network, table.x, max_points=max_points, rank_tolerance=rank_tolerance,
+            random_state=seed,
+        )  # fmt: skip
+    if out is not None:
+        found.figure().savefig(out, dpi=120)
+    document = {"model": model, "data": data, **found.to_dict()}
+    emit(document, json, lambda console: _render_geometry(console, document, out))
+
+
+def _render_geometry(console: Console, document: dict[str, Any], out: Path | None) -> None:
+    columns = ("layer", "width", "rank", "soft rank", "angle", "clusters", "odd", "broad", "dead")
+    rows = []
+    for row in document["layers"]:
+        angle = row["mean_angle"]
+        odd = row["odd"]
+        gap = f" (gap {odd['norm_gap']:.1f})" if odd["points"] and odd["norm_gap"] else ""
+        cells = (
+            markup(row["name"]),
+            str(row["width"]),
+            str(row["rank"]),
+            f"{row['soft_rank']:.2f}",
+            "" if angle is None else f"{math.degrees(angle):.1f}",
+            str(row["cluster_count"]),
+            (", ".join(map(str, odd["points"])) or "none") + gap,
+            f"{100 * row['broad_share']:.1f} %",
+            str(row["dead"]),
+        )
+        rows.append(cells)
+    print_table(console, columns, rows, title=f"{document['points']} points, angles in degrees")
+    if out is not None:
+        console.print(f"wrote {out}", markup=False)

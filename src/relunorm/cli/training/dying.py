@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, check_writable, emit, epilog, showing
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from relunorm.cli import options
+from relunorm.cli.output import Console, check_writable, emit, epilog, print_table, showing
 
 dying = typer.Typer(
     name="dying",
@@ -37,7 +36,7 @@ def map_(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the map (png, pdf, svg).")
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Which starting parameters of one unit reach the optimum and which die (figures 3-5)."""
     from relunorm.dying.basins import basin
@@ -90,12 +89,12 @@ def sweep(
     ] = None,
     every: Annotated[int, typer.Option(help="Updates between checkpoints.")] = 1000,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; stops and keeps.")] = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Train figure 1's grid, all runs together; print error and dead share per setting."""
     from relunorm.dying.scale_sweep import GAMMAS, RULES, Plan, Sweep, by_name
-    from relunorm.papers.regression_data import load_tables
+    from relunorm.papers.dying.target_scales import load_tables
 
     tables = load_tables(data or ["diabetes"], target)
     plan = Plan(
@@ -118,19 +117,11 @@ def sweep(
 
 
 def _render(console: Console, plan: Any, found: Any) -> None:
-    from rich.table import Table
-
-    table = Table("data", "optimizer", "gamma", "delta", "MSE / gamma^2", "dead")
-    for name in plan.data:
-        for rule in plan.rules:
-            for gamma in plan.gammas:
-                for delta in plan.deltas:
-                    where = {
-                        "data": name, "optimizer": rule.name, "gamma": gamma, "delta": delta
-                    }  # fmt: skip
-                    table.add_row(
-                        name, rule.name, f"{gamma:g}", f"{delta:g}",
-                        f"{found.mean('mse', **where):.3g}", f"{found.mean('dead', **where):.1%}",
-                    )  # fmt: skip
-    console.print(table)
+    rows = []
+    for name, rule, gamma, delta in product(plan.data, plan.rules, plan.gammas, plan.deltas):
+        where = {"data": name, "optimizer": rule.name, "gamma": gamma, "delta": delta}
+        mse, dead = found.mean("mse", **where), found.mean("dead", **where)
+        rows.append([name, rule.name, f"{gamma:g}", f"{delta:g}", f"{mse:.3g}", f"{dead:.1%}"])
+    heads = ("data", "optimizer", "gamma", "delta", "MSE / gamma^2", "dead")
+    print_table(console, heads, rows)
     console.print(f"{found.updates:,} updates, {found.seconds:.1f} s")

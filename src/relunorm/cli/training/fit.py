@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, check_model_out, check_writable, emit, examples, markup
-from relunorm.display.words import counted
+from relunorm.cli import options
+from relunorm.cli.inputs import numbers
+from relunorm.cli.output import (
+    Console,
+    check_model_out,
+    check_writable,
+    emit,
+    examples,
+    markup,
+    print_table,
+)
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.io.table import Table
     from relunorm.network import Network
 
@@ -89,8 +97,8 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Fit a small ReLU network to DATA and compare it with a linear model and boosted trees.
 
@@ -131,7 +139,7 @@ def fit(
     model = _fit(train, settings, classify)
     document = _report(model, table, train, held, data)
     if pieces is not None:
-        from relunorm.train.piecewise import PiecewiseLinear
+        from relunorm.train.effects import PiecewiseLinear
 
         found = PiecewiseLinear.of(model, train.x, train.y)  # type: ignore[arg-type]
         document["pieces"] = found.to_dict()
@@ -173,13 +181,11 @@ def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any])
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    try:
-        widths = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        widths = ()
-    if not widths or min(widths) < 1:
-        raise InvalidInputError(f"--hidden {text}: expected positive numbers, such as 20 or 20,10")
-    return widths
+    expected = f"--hidden {text}: expected positive numbers, such as 20 or 20,10"
+    widths = numbers(text, int, expected)
+    if min(widths) < 1:
+        raise InvalidInputError(expected)
+    return tuple(widths)
 
 
 def _penalty(text: str) -> float | str:
@@ -357,8 +363,6 @@ def _finite(value: Any) -> Any:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from rich.table import Table as Grid
-
     title = f"{markup(document['source'])}: {markup(document['target'] or 'y')}"
     rows = f"{document['train_rows']:,} rows to fit, {document['holdout_rows']:,} held out"
     console.print(f"[bold]{title}[/bold], {rows}")
@@ -368,11 +372,11 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     columns = [
         (f"{part}_{kind}", f"{parts[part]} {words[kind]}") for kind in kinds for part in parts
     ]
-    grid = Grid("model", *(title for _, title in columns))
+    grid = []
     for row in document["errors"]:
         values = [row[key] for key, _ in columns]
-        grid.add_row(row["model"], *("-" if v is None else f"{v:.4g}" for v in values))
-    console.print(grid)
+        grid.append([row["model"], *("-" if v is None else f"{v:.4g}" for v in values)])
+    print_table(console, ("model", *(title for _, title in columns)), grid)
     console.print(
         f"{markup(document['network'])}, solver {document['solver']}, penalty "
         f"{document['alpha']:g}, {document['iterations']:,} iterations"
@@ -396,14 +400,13 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render_pieces(console: Console, found: dict[str, Any]) -> None:
-    from rich.table import Table as Grid
-
-    grid = Grid("piece", "from", "to", "value at its start", "at its end", "slope")
     ends = list(zip(found["knots"], found["values"], strict=True))
+    rows = []
     for number, slope in enumerate(found["slopes"], start=1):
         (a, low), (b, high) = ends[number - 1], ends[number]
-        grid.add_row(str(number), *(f"{value:.5g}" for value in (a, b, low, high, slope)))
-    console.print(grid)
+        rows.append([str(number), *(f"{value:.5g}" for value in (a, b, low, high, slope))])
+    heads = ("piece", "from", "to", "value at its start", "at its end", "slope")
+    print_table(console, heads, rows)
     bound = found["lower_bound_mse"]
     shown = "" if bound is None else f", at least {bound:.5g} for any fit with so many pieces"
     console.print(f"mean squared error {found['mse']:.5g}{shown}")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, examples, markup
+from relunorm.cli import options
+from relunorm.cli.output import Console, emit, examples, markup, print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relunorm.clock import Progress
     from relunorm.papers.run import Outcome, Task
 
@@ -69,7 +68,7 @@ def papers(
         str | None, typer.Option(help="The class or target column of --data.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Re-run what the five papers behind relunorm print and say of every claim whether it holds.
 
@@ -189,18 +188,10 @@ def _console() -> Console:
 
 
 def _verdicts(console: Console, document: dict[str, Any], output: Path | None) -> None:
-    from rich.table import Table
-
-    table = Table("seed", "item", "our number", "verdict", "exhibit", box=None, pad_edge=False)
-    for row in document["rows"]:
-        table.add_row(
-            row["seed"],
-            markup(row["item"]),
-            markup(row["number"]),
-            row["verdict"],
-            markup(row["exhibit"]),
-        )
-    console.print(table)
+    heads = {"seed": "seed", "item": "item", "number": "our number"}
+    heads |= {"verdict": "verdict", "exhibit": "exhibit"}
+    rows = ([markup(row[key]) for key in heads] for row in document["rows"])
+    print_table(console, heads.values(), rows, box=None, pad_edge=False)
     counted = ", ".join(f"{n} {name}" for name, n in document["counts"].items())
     console.print(f"{counted}; {document['seconds']:.0f} s of running time", markup=False)
     if output is not None:

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relunorm.cli import options
 from relunorm.cli.output import (
-    Json,
-    Quiet,
-    Scheduler,
+    Console,
     check_writable,
     emit,
     examples,
     markup,
+    print_table,
     printable,
+    showing,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from relunorm.clock import Listener, Progress
     from relunorm.sweep.sweep import Sweep
 
 #: Rows shown on a terminal; a store or an export has all of them.
@@ -51,7 +49,7 @@ def sweep(
     backend: Annotated[
         str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
     ] = None,
-    scheduler: Scheduler = None,
+    scheduler: options.Scheduler = None,
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Runs at a time; all cores if omitted.")
     ] = None,
@@ -64,8 +62,8 @@ def sweep(
     export: Annotated[
         Path | None, typer.Option(help="Write the rows of this sweep as .csv or .parquet.")
     ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Run FUNCTION for every combination of the grid. Ctrl-C keeps what is finished.
 
@@ -80,7 +78,7 @@ def sweep(
     function = script_function(target)
     if scheduler is not None and not quiet:
         typer.echo(f"relunorm: connecting to {printable(scheduler)} ...", err=True)
-    with _stdout_kept_clean(json), _progress(quiet or json) as progress:
+    with _stdout_kept_clean(json), showing("sweep", quiet or json) as progress:
         found = run(
             function,
             runs,
@@ -94,9 +92,7 @@ def sweep(
         )
     document: dict[str, Any] = found.to_dict()
     if export is not None:
-        from relunorm.sweep.export import write
-
-        document["written"] = str(write(found.table(), export))
+        document["written"] = str(found.write(export))
     emit(document, json, lambda console: _render(console, found, document))
     if found.stopped == "interrupted":
         raise typer.Exit(130)
@@ -124,44 +120,14 @@ def _stdout_kept_clean(wanted: bool) -> Iterator[None]:
         os.close(kept)
 
 
-@contextmanager
-def _progress(off: bool) -> Iterator[Listener | None]:
-    """A bar on stderr with runs done, failures and the time left."""
-    if off:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rest]}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        item = bar.add_task("runs", total=None, rest="")
-
-        def listen(said: Progress) -> None:
-            failed = said.facts["failed"]
-            rest = f"{failed} failed, " if failed else ""
-            rest += said.left_in_words
-            bar.update(item, completed=said.done, total=said.total, rest=rest)
-
-        yield listen
-
-
 def _render(console: Console, found: Sweep, document: dict[str, Any]) -> None:
-    from rich.table import Table
-
     console.print(repr(found)[len("Sweep(") : -1], markup=False)
     rows = document["rows"]
     if rows:
-        table = Table(*map(markup, rows[0]))
-        for row in rows[:SHOWN]:
-            table.add_row(*(markup("" if v is None else str(v)) for v in row.values()))
-        console.print(table)
+        cells = (
+            (markup("" if v is None else str(v)) for v in row.values()) for row in rows[:SHOWN]
+        )
+        print_table(console, map(markup, rows[0]), cells)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN:,} more rows")
     if "written" in document:

@@ -1,7 +1,6 @@
-"""The loops behind `FreshUnits`: Adam's step at the age of every entry, one pass over a parameter.
+"""The loop behind `FreshUnits`: young entries move on after the optimizer's own step.
 
-`RENEW` moves young entries on after the optimizer's own step; in torch's operations the same takes
-eight passes over the whole parameter. `fused_update` takes the place of torch's fused step.
+One pass over a parameter; in torch's operations the same takes eight.
 """
 
 from __future__ import annotations
@@ -9,20 +8,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from numba import cfunc, njit, types
-from numba.extending import intrinsic
 from numba.np.numpy_support import carray
-
-
-def _rounded_once(_, a, b, c):
-    return a(a, b, c), lambda context, builder, signature, args: builder.fma(*args)
-
-
-_fma: Any = intrinsic(_rounded_once)  # a b + c
 
 
 @njit(inline="always")
@@ -110,85 +100,22 @@ def _renew(powers, factors, picked, rows, columns, inner, constants,
                     )
 
 
-@njit(inline="always")
-def _averaged(g, p, m, v, one, two, beta, added):  # pragma: no cover - compiled
-    """Both moments after a gradient, each product added as torch's fused kernel adds it."""
-    if added != 0:
-        g = _fma(p, added, g)
-    return _fma(one, g - m, m), _fma(two * g, g, v * beta)
-
-
-def _update(powers, factors, picked, rows, columns, constants,
-            parameter, first, second, gradient):  # fmt: skip  # pragma: no cover - compiled
-    """Age by one update, and make Adam's step as torch's fused kernel does, rounding by rounding.
-
-    ``constants`` as for `_renew`, then the decay that is added to gradients and the factor by which
-    parameters decay. Young rows need not round as the kernel does and save a division.
-    """
-    size, shape = rows + columns, (rows, columns)
-    ages, constant = carray(powers, (2, size)), carray(constants, 8)
-    f, young = carray(factors, (2, size + 2)), carray(picked, (columns,))
-    p, m, v = carray(parameter, shape), carray(first, shape), carray(second, shape)
-    g = carray(gradient, shape)
-    _grown(ages, f, constant, rows, size, young)
-    step, usual, least = f[0, size], f[1, size], f[0, size + 1]
-    one, two = types.float32(1 - constant[0]), types.float32(1 - constant[1])
-    beta, added = types.float32(constant[1]), types.float32(constant[6])
-    shrink, longest, lowest = types.float32(constant[7]), step, usual
-    for j in range(rows, size):
-        longest, lowest = max(longest, f[0, j]), min(lowest, f[1, j])
-    for i in range(rows):
-        r, s = f[0, i], f[1, i]
-        if r < longest or s > lowest:
-            for j in range(columns):
-                a, b = f[0, rows + j], f[1, rows + j]
-                a, b = (a if a > r else r), (b if b < s else s)
-                x, y = _averaged(g[i, j], p[i, j], m[i, j], v[i, j], one, two, beta, added)
-                m[i, j], v[i, j] = x, y
-                p[i, j] = shrink * p[i, j] + (-a * x) / (math.sqrt(y) / b + least)
-        elif r > step or s < usual:
-            s = types.float32(1) / s  # one that is an integer would make it float64
-            for j in range(columns):
-                x, y = _averaged(g[i, j], p[i, j], m[i, j], v[i, j], one, two, beta, added)
-                m[i, j], v[i, j] = x, y
-                p[i, j] = shrink * p[i, j] + (-r * x) / (math.sqrt(y) * s + least)
-        else:
-            for j in range(columns):
-                x, y = _averaged(g[i, j], p[i, j], m[i, j], v[i, j], one, two, beta, added)
-                m[i, j], v[i, j] = x, y
-                p[i, j] = shrink * p[i, j] + (-step * x) / (math.sqrt(y) / usual + least)
-
-
-def _compiled(function: Any, signature: Any, **options: Any) -> Callable[..., None]:
-    kinds = {types.intp: ctypes.c_ssize_t}
-    options["error_model"] = "numpy"
+def _compiled(kind: Any) -> Callable[..., None]:
+    double, each, size = types.CPointer(types.float64), types.CPointer(kind), types.intp
+    signature = types.void(
+        double, each, types.CPointer(types.int64), size, size, size, double, each, each, each
+    )
+    options: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
     try:
-        made: Any = cfunc(signature, cache=True, **options)(function)
+        made: Any = cfunc(signature, cache=True, **options)(_renew)
     except RuntimeError:  # numba finds no place to keep compiled code
-        made = cfunc(signature, **options)(function)
-    arguments = [kinds.get(each, ctypes.c_void_p) for each in signature.args]
+        made = cfunc(signature, **options)(_renew)
+    kinds = {types.intp: ctypes.c_ssize_t}
+    arguments = [kinds.get(given, ctypes.c_void_p) for given in signature.args]
     call: Any = ctypes.CFUNCTYPE(None, *arguments)(made.address)
     call.owner = made  # the code lives as long as this
     return call
 
 
-def _renewing(kind: Any) -> Callable[..., None]:
-    double, each, size = types.CPointer(types.float64), types.CPointer(kind), types.intp
-    signature = types.void(
-        double, each, types.CPointer(types.int64), size, size, size, double, each, each, each
-    )
-    return _compiled(_renew, signature, fastmath={"contract"})
-
-
 #: By type of the parameter.
-RENEW = {torch.float32: _renewing(types.float32), torch.float64: _renewing(types.float64)}
-
-
-@cache
-def fused_update() -> Callable[..., None]:
-    """`_update`, compiled when it is first asked for."""
-    double, each, size = types.CPointer(types.float64), types.CPointer(types.float32), types.intp
-    signature = types.void(
-        double, each, types.CPointer(types.int64), size, size, double, each, each, each, each
-    )
-    return _compiled(_update, signature)
+RENEW = {torch.float32: _compiled(types.float32), torch.float64: _compiled(types.float64)}

@@ -16,32 +16,26 @@ column of a weight say it all.
 That reads a parameter and both moments once more. Where many entries of a large parameter are young
 the operations of torch's step are called here instead, in its order and with roots and steps by
 entry, and the optimizer does not see the gradient: no pass is added, and entries that are not young
-still have every operation of plain training. With ``fused=True`` a loop of our own does that, where
-it was found to round as torch's does.
+still have every operation of plain training.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from relunorm.dying.revive.adam_step import (
-    Ages,
-    move_on,
-    step_fused,
-    step_plainly,
-    takes_fused_step,
-    takes_plain_step,
-)
-
 #: Per-parameter state with one entry per weight, over torch's optimizers.
 MOMENTS = (
     "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg",
     "exp_inf", "sum", "acc_delta",
 )  # fmt: skip
+#: A unit is young while a beta^age is above this.
+YOUNG = 1e-4
 #: From so many entries, and this share of them young, a step is made of torch's operations here.
 LARGE, MANY = 2**15, 0.25
 
@@ -147,15 +141,10 @@ class FreshUnits:
                     continue
                 if parameter.grad is None:
                     continue
-                state = optimizer.state[parameter]
-                if group["fused"] and takes_fused_step(parameter, state, group, ages, optimizer):
-                    step_fused(parameter, state, group, ages)
-                elif not group["fused"] and takes_plain_step(parameter, group):
-                    step_plainly(parameter, state, group, ages)
-                else:
-                    continue
-                self._hidden.append((parameter, parameter.grad))
-                parameter.grad = None
+                if not group["fused"] and takes_plain_step(parameter, group):
+                    step_plainly(parameter, optimizer.state[parameter], group, ages)
+                    self._hidden.append((parameter, parameter.grad))
+                    parameter.grad = None
 
     @torch.no_grad()
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -202,3 +191,155 @@ class FreshUnits:
     def _loaded(self, optimizer: Optimizer) -> None:
         """Ages belong to the moments that were there before."""
         self._leave()
+
+
+class Ages:
+    """How young the rows, then the columns, of one parameter are: beta1^age, beta2^age; 0 if old.
+
+    An entry is as old as the younger of its row and its column.
+    """
+
+    def __init__(self, parameter: Tensor, steps: float):
+        shape = parameter.shape
+        self.steps = steps  # of the parameter's own count, those already seen
+        self.rows = shape[0] if shape else 1
+        self.columns = shape[1] if len(shape) > 1 else 1
+        self.inner = math.prod(shape[2:])
+        size, device = self.rows + self.columns, parameter.device
+        self.table = torch.zeros(2, size, dtype=torch.float64, device=device)
+        # Room for the compiled loop.
+        self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
+        self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
+        self.constants = (ctypes.c_double * 6)()
+        self.share, self.wide = 0.0, False  # of the entries, those young; any young column
+
+    def count(self) -> None:
+        """How many entries are young, when that may have changed."""
+        rows, columns = self.young.split((self.rows, self.columns))
+        self.share = 1 - float((1 - rows.double().mean()) * (1 - columns.double().mean()))
+        self.wide = bool(columns.any())
+
+    def reset(self, index: tuple[Any, ...]) -> None:
+        """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
+        of = index[-1] + (self.rows if len(index) > 1 else 0)
+        self.table[:, of] = 1.0
+        self.count()
+
+    def entries(self, values: Tensor, like: Tensor, choose: Any = torch.maximum) -> Tensor:
+        """For every entry the larger of its row's and its column's value, or the smaller."""
+        values = values.to(like.dtype)
+        if like.ndim < 2:
+            return values[: self.rows].reshape(like.shape)
+        tall, wide = (-1, *[1] * (like.ndim - 1)), (-1, *[1] * (like.ndim - 2))
+        rows, columns = values.split((self.rows, self.columns))
+        return (
+            choose(rows.reshape(tall), columns.reshape(wide)) if self.wide else rows.reshape(tall)
+        )
+
+    def grow(self, group: Any) -> Tensor:
+        """Age by one update; which rows and columns are young."""
+        young = self.young
+        self.table.mul_(self.table.new_tensor([[float(beta)] for beta in group["betas"]]))
+        return young
+
+    @property
+    def young(self) -> Tensor:
+        return (self.table > 0).any(0)
+
+    def mature(self) -> bool:
+        """Let the old go; whether none is young."""
+        old = (self.table < YOUNG).all(0)
+        self.table[:, old] = 0.0
+        self.count()
+        return bool(old.all())
+
+
+def takes_plain_step(parameter: Tensor, group: Any) -> bool:
+    """Whether torch takes the operations of `step_plainly` one after another."""
+    gradient: Any = parameter.grad
+    return (
+        parameter.dtype in (torch.float32, torch.float64)
+        and parameter.is_cpu
+        and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
+                for t in (parameter, gradient))
+        and not (group["capturable"] or group["differentiable"])
+        and not any(isinstance(value, Tensor) for value in (group["lr"], *group["betas"]))
+    )  # fmt: skip
+
+
+def step_plainly(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
+    """Adam's update as torch makes it on a CPU, with the root and step of every entry's age."""
+    gradient: Any = parameter.grad
+    lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+    state["step"] += 1
+    ages.steps = t = float(state["step"])
+    if group["maximize"]:
+        gradient = -gradient
+    if decay != 0 and group.get("decoupled_weight_decay", False):
+        parameter.mul_(1 - lr * decay)
+    elif decay != 0:
+        gradient = gradient.add(parameter, alpha=decay)
+    first, second = state["exp_avg"], state["exp_avg_sq"]
+    first.lerp_(gradient, 1 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    if group["amsgrad"]:
+        second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
+    young, root = ages.grow(group), (1 - beta2**t) ** 0.5
+    roots = torch.where(young, (1 - ages.table[1]).sqrt(), root).clamp_max(root)
+    size = second.sqrt()
+    size.div_(ages.entries(roots, size, torch.minimum)).add_(group["eps"])
+    steps = torch.where(young, (1 - ages.table[0]) / (1 - beta1**t), 1.0)
+    if bool((steps < 1).any()):
+        size.mul_(ages.entries(steps.clamp_max(1.0), size, torch.minimum))
+    parameter.addcdiv_(first, size, value=-(lr / (1 - beta1**t)))
+
+
+def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """A parameter, its first moment, and the second that its step divides by."""
+    return (
+        parameter,
+        state["exp_avg"],
+        state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"],
+    )
+
+
+def _packed(*tensors: Any) -> bool:
+    """Whether compiled loops can read them."""
+    kind = tensors[0].dtype
+    return kind in (torch.float32, torch.float64) and all(
+        type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
+        and t.is_cpu and t.dtype == kind and t.is_contiguous()
+        for t in tensors
+    )  # fmt: skip
+
+
+def _prepared(ages: Ages, group: Any) -> tuple[int, int, int]:
+    """Addresses of what compiled loops age and write over, with the optimizer's constants set."""
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), math.sqrt(1 - beta2**ages.steps)
+    ages.constants[:] = (beta1, beta2, lr, step, root, eps)
+    return ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr()
+
+
+def move_on(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
+    """Age by one update; move young entries from where the optimizer left them."""
+    _, first, second = tensors = _held(parameter, state, group)
+    if _packed(*tensors):
+        from relunorm.dying.revive.adam_kernel import RENEW
+
+        RENEW[parameter.dtype](
+            *_prepared(ages, group), ages.rows, ages.columns, ages.inner,
+            ctypes.addressof(ages.constants), *(each.data_ptr() for each in tensors),
+        )  # fmt: skip
+        torch.autograd.graph.increment_version(parameter)
+        return
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
+    young = ages.grow(group)
+    rates = torch.where(young, lr / (1 - ages.table[0]), step).clamp_min(step)
+    roots = torch.where(young, (1 - ages.table[1]).rsqrt(), root).clamp_min(root)
+    size = second.sqrt()
+    went = step / (size * root + eps)
+    goes = ages.entries(rates, size) / (size * ages.entries(roots, size) + eps)
+    moves = ages.entries(young, size).bool() & went.isfinite()
+    parameter.copy_(torch.where(moves, parameter + first * (went - goes), parameter))

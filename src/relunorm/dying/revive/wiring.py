@@ -3,7 +3,7 @@
 One forward pass is traced. Behind every rectifier stands the linear or convolution layer (and
 perhaps a normalisation) that made its input; after it, through operations that keep units apart
 (dropout, pooling, flatten, normalisation), the layers that read it. Which columns of a reader are
-whose is followed entry by entry (`unit_labels`): a flattened channel owns several. Anything else,
+whose is followed entry by entry (`Labels`): a flattened channel owns several. Anything else,
 such as a residual sum, makes the unit's output part of something shared; the site then says so and
 is left alone. What never reaches the model's output counts for nothing: a hook that logs a mean, a
 detached copy, a number taken out with ``item``.
@@ -21,9 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relunorm.dying.revive.initial import evaluating
-from relunorm.dying.revive.unit_labels import Labels
 from relunorm.dying.watch.passes import Watch, call, tensors_in, unwrapped
-from relunorm.dying.watch.sites import SiteMode
+from relunorm.dying.watch.sites import Labels, SiteMode
 from relunorm.errors import InvalidInputError
 
 #: Calls that leave every entry in its place; 0 stays 0.

@@ -41,6 +41,13 @@ def _nothing(*args: Any) -> None:
 class _Hook:
     """A forward hook that a copy or pickle of the model does not carry along."""
 
+    def __init__(self, run: Callable[..., None], *first: Any):
+        self.run, self.first = run, first
+
+    def __call__(self, *given: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self.run(*self.first, *given)
+
     def __deepcopy__(self, memo: Any) -> Any:
         return _nothing
 
@@ -93,19 +100,43 @@ class Watch:
             if module is not root and not _calls_nothing(module):
                 self.inner.append((module, path))
         self._hook_inner()
-        self.handles += _hooked(root, _Begin(self, make), _End(self))
+        self.make = make
+        self.handles += _hooked(root, _Hook(self._begun), _Hook(self._ended))
 
     def _hook_inner(self) -> None:
         """Hooks that tell which module a call is made in."""
         for module, path in self.inner:
-            self.inner_handles += _hooked(
-                module, _Enter(self.local, path), _Leave(self.local, path)
-            )
+            hooks = _Hook(self._entered, path), _Hook(self._left, path)
+            self.inner_handles += _hooked(module, *hooks)
 
     def _unhook_inner(self) -> None:
         gone, self.inner_handles = self.inner_handles, []
         for handle in gone:
             handle.remove()
+
+    def _begun(self, module: nn.Module, args: Any) -> None:
+        frame: Any = sys._getframe(3)  # the module's own call, around the one that runs hooks
+        unseen = _recorded() or (_OWN and _OWN.get(threading.get_ident(), self) is not self)
+        self.begin(None if unseen else self.make(module), frame)
+
+    def _ended(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.end(output)
+
+    def _entered(self, path: str, module: nn.Module, args: Any) -> None:
+        mode = self._mode()
+        if mode is not None:
+            mode.stack.append(path)
+
+    def _left(self, path: str, module: nn.Module, args: Any, output: Any) -> None:
+        mode = self._mode()
+        # A module whose pre-hook never ran (one before it raised) has nothing to take off.
+        if mode is not None and mode.stack[-1] == path:
+            mode.stack.pop()
+
+    def _mode(self) -> SiteMode | None:
+        """That of the innermost pass of this thread."""
+        passes = self.local.passes
+        return passes[-1][1] if passes else None
 
     def begin(self, made: _Made, frame: FrameType) -> None:
         """A forward pass starts in this thread; ``frame`` lasts as long as it does."""
@@ -248,29 +279,6 @@ class _Local(threading.local):
         self.passes: list[_Pass] = []
 
 
-class _Begin(_Hook):
-    def __init__(self, watch: Watch, make: Callable[[nn.Module], _Made]):
-        self.watch, self.make = watch, make
-
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        frame: Any = sys._getframe(2)  # the module's own call, around the one that runs hooks
-        unseen = _recorded() or (
-            _OWN and _OWN.get(threading.get_ident(), self.watch) is not self.watch
-        )
-        self.watch.begin(None if unseen else self.make(module), frame)
-
-
-class _End(_Hook):
-    def __init__(self, watch: Watch):
-        self.watch = watch
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.watch.end(output)
-
-
 def _recorded() -> bool:
     """Whether this pass shows nothing new, or no numbers.
 
@@ -284,33 +292,6 @@ def _recorded() -> bool:
         return False
     kinds = core._TorchDispatchModeKey
     return any(core._get_dispatch_mode(kind) is not None for kind in (kinds.PROXY, kinds.FAKE))
-
-
-class _Enter(_Hook):
-    def __init__(self, local: _Local, path: str):
-        self.local, self.path = local, path
-
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        passes = self.local.passes
-        mode = passes[-1][1] if passes else None
-        if mode is not None:
-            mode.stack.append(self.path)
-
-
-class _Leave(_Hook):
-    def __init__(self, local: _Local, path: str):
-        self.local, self.path = local, path
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        passes = self.local.passes
-        mode = passes[-1][1] if passes else None
-        # A module whose pre-hook never ran (one before it raised) has nothing to take off.
-        if mode is not None and mode.stack[-1] == self.path:
-            mode.stack.pop()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

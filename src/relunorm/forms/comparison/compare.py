@@ -9,7 +9,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from relunorm.arithmetic.floats import at_least, at_most, float_above
+from relunorm.arithmetic.certain import PARAMETERS, exact_output
+from relunorm.arithmetic.floats import at_least, at_most, float_above, float_below
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.difference import Ends, bound_difference
@@ -108,7 +109,10 @@ def compare(
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         found = search.run()
-        return replace(found, top1=search.classes(found)) if top1 else found
+        if not top1:
+            return found
+        classes = search.classes(found)
+        return replace(search.raised(found, classes.witness), top1=classes)
 
 
 def _check(
@@ -375,6 +379,17 @@ class _Search:
         if self.jumps:
             return SameClass("unknown")
         return same_class(*self.given, self.domain, self.seen.points, self.clock)
+
+    def raised(self, found: Comparison, point: Vector | None) -> Comparison:
+        """With what a point shows at which the classes differ, where nothing else is known."""
+        if point is None or found.lower > 0 or max(n.parameters for n in self.given) > PARAMETERS:
+            return found
+        outputs = [exact_output(network, point) for network in self.given]
+        lower = float_below(max(abs(a - b) for a, b in zip(*outputs, strict=True)))
+        if found.witness is None:
+            return replace(found, lower=lower)
+        first, second = (network(point) for network in self.given)
+        return replace(found, lower=lower, witness=point, first=first, second=second)
 
     def _listener(self, stage: str) -> Listener | None:
         """Hear of a stage that takes long and pass it on."""

@@ -107,7 +107,7 @@ def _problem(network: Network) -> _Problem:
     size = network.input_size + network.units
     if any(layer.activation.kind == "step" for layer in network.layers):
         raise InvalidNetworkError("LipSDP: a step unit jumps, so its slope has no bound")
-    rows = _input_rows(network)
+    rows = {i: mx.dense(a.terms[0]) for i, a in enumerate(network.maps) if 0 in a.terms}
     reduced = min(network.input_size, sum(len(r) for r in rows.values()))
     if network.units + reduced > MAX_SIZE:
         raise InvalidNetworkError(
@@ -147,10 +147,6 @@ def _problem(network: Network) -> _Problem:
         U[place], V[place] = unit - lo * weight, unit - hi * weight
     layers = tuple(slice(int(a), int(b)) for a, b in pairwise(starts))
     return _Problem(inputs, U, V, full(len(network.layers)), layers)
-
-
-def _input_rows(network: Network) -> dict[int, NDArray[np.float64]]:
-    return {i: mx.dense(a.terms[0]) for i, a in enumerate(network.maps) if 0 in a.terms}
 
 
 def _start(problem: _Problem) -> tuple[float, Vector]:

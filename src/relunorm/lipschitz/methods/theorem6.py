@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import scaled_up
 from relunorm.display.shown import entries
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.border import Model, accepts
-from relunorm.lipschitz.magnitude import up
 from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix
 from relunorm.network import Network
@@ -110,11 +110,11 @@ def _bounds(network: Network, active: list[Any], within: Deadline | None) -> The
     depth, width = len(weights), max(network.widths)
     terms, total = 4 * sum(network.widths), sum(exponents)
     weight = max(map(math.ldexp, largest, exponents))
-    sigma = max(map(up, norms, exponents))
+    sigma = max(map(scaled_up, norms, exponents))
     return Theorem6(
         supports=tuple(int(keep.sum()) for keep in active),
         count=_count(weights, exponents, active, terms),
-        paths=up(_paths(weights, active, terms), total),
+        paths=scaled_up(_paths(weights, active, terms), total),
         spectral=_product([sigma] * depth, 0, terms),
         weight=weight,
         width=width,
@@ -149,7 +149,7 @@ def _product(factors: list[float], exponent: int, terms: int) -> float:
         mantissa, own = math.frexp(factor)
         value, carry = math.frexp(value * mantissa)
         exponent += own + carry
-    return up(round_up(value, terms + len(factors)), exponent)
+    return scaled_up(round_up(value, terms + len(factors)), exponent)
 
 
 def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, Any]]:

@@ -10,6 +10,8 @@ Rounding. A number of a form is a sum over paths of products of weights, compute
 units were folded into the network, and here. So it is off by at most ``margin`` times ``size``, the
 sum of the absolute values of these products, where margin counts the roundings on a path
 (`margin_of`; Higham 2002, section 3.1). Forms, walls and bounds are moved outward by that.
+
+What a search takes for true it writes to a tape, mark by mark, which a replay reads.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.extrema.localize import Local
-from relunorm.lipschitz.kinks import longest_row
 from relunorm.lipschitz.search.steepest import steepest, steepest_norm
 from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
@@ -52,6 +54,12 @@ OUTPUT, AXIS, SIGN, NORM = range(4)
 # Entries of Nodes.whole: nodes on the stack, walls, the last layer whose forms are exact, whether
 # all forms were made at once, half-spaces around a ball that stand behind the walls.
 COUNT, WALLS, EXACT, MADE, CUTS = range(5)
+
+
+#: Marks on the tape: none, forms and walls, a bound of a unit, no point, a sign that is needed, two
+#: halves, a bound that closes, a side that is empty in rational arithmetic, a limit that no bound
+#: with further signs exceeds.
+NO_MARK, FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH, LOW = (float(k) for k in range(9))
 
 
 @group
@@ -153,7 +161,7 @@ def _sizes(net: Packed) -> Array:
 def margin_of(local: Local) -> float:
     """Roundings on the longest path, twice: of folding, and of forms on a node."""
     networks: list[Network] = [local.original, local.network]
-    rows = [sum(longest_row(m) for m in a.terms.values()) for n in networks for a in n.maps]
+    rows = [sum(mx.longest_row(m) for m in a.terms.values()) for n in networks for a in n.maps]
     return 2.0 * EPS * sum(row + 8 for row in rows)
 
 
@@ -370,3 +378,27 @@ def steepness(net, bits, nodes, place):  # type: ignore[no-untyped-def]
     return steepest_norm(
         net, slopes, nodes.forms[0], exact, place.rates, goal[NORM], nodes.memory, nodes.jacobian
     )
+
+
+@kernel_part
+def put(tape, used, value):  # type: ignore[no-untyped-def]
+    """Write a number."""
+    tape[used[0]] = value
+    used[0] += 1
+
+
+@kernel_part
+def put_sign(tape, used, mark, unit, side):  # type: ignore[no-untyped-def]
+    """Write a mark, a unit and one of its sides."""
+    at = used[0]
+    tape[at], tape[at + 1], tape[at + 2] = mark, unit, side
+    used[0] = at + 3
+
+
+@kernel_part
+def put_multipliers(nodes, tape, used, count):  # type: ignore[no-untyped-def]
+    at = used[0]
+    tape[at] = count
+    for p in range(count):
+        tape[at + 1 + p], tape[at + 1 + count + p] = nodes.picks[p], nodes.weights[p]
+    used[0] = at + 1 + 2 * count

@@ -16,10 +16,8 @@ from relunorm.compiled.simplex import FOUND
 from relunorm.domain import Box
 from relunorm.lipschitz.search import slopes
 from relunorm.lipschitz.search.cells import EXACT, WALLS, aim, new_nodes, steepness, walls
-from relunorm.lipschitz.search.corners import middle, remember
-from relunorm.lipschitz.search.programmes import over_cell
-from relunorm.lipschitz.search.reaches import INSIDE
-from relunorm.lipschitz.search.signs import slope_at
+from relunorm.lipschitz.search.programmes import middle, over_cell, remember
+from relunorm.lipschitz.search.signs import INSIDE, slope_at
 from relunorm.lipschitz.search.slopes import new_place
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector

@@ -15,17 +15,26 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import compiling
 from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
-from relunorm.lipschitz.magnitude import to_size, up
 from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.cells import (
     COUNT,
+    FORMS,
+    LOW,
+    NEED,
+    NO_MARK,
+    NOTHING,
     OUTPUT,
+    REACH,
+    SHUT,
+    SPLIT,
+    TOUCH,
     WALLS,
     aim,
     dual_bound,
@@ -34,24 +43,13 @@ from relunorm.lipschitz.search.cells import (
     steepness,
     walls,
 )
-from relunorm.lipschitz.search.lookahead import is_low
-from relunorm.lipschitz.search.marks import (
-    FORMS,
-    LOW,
-    NEED,
-    NO_MARK,
-    NOTHING,
-    REACH,
-    SHUT,
-    SPLIT,
-    TOUCH,
-)
-from relunorm.lipschitz.search.reaches import narrow
 from relunorm.lipschitz.search.setting import Setting
+from relunorm.lipschitz.search.signs import narrow
 from relunorm.lipschitz.search.slopes import is_empty, new_place
-from relunorm.lipschitz.search.splits import halve
+from relunorm.lipschitz.search.splits import halve, is_low
 from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
+from relunorm.regions.balance import to_size
 from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.replay import Replayed
 from relunorm.search.tape import Tape
@@ -140,7 +138,7 @@ class SlopeProof(Document):
         for (part, window), tape in zip(windows, tapes, strict=True):
             bound, count = replay(part, window, norm, tape)
             upper, nodes = max(upper, part.norm_bound(norm, bound)), nodes + count
-        return up(upper, exponent), nodes
+        return scaled_up(upper, exponent), nodes
 
     def _entry(
         self, network: Network, goal: tuple[int, int, float], tapes: tuple[Tape, ...]

@@ -27,9 +27,19 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box
 from relunorm.extrema.localize import localize
-from relunorm.lipschitz.search.cells import COUNT, EXACT, OUTPUT, Nodes, Place, new_nodes
+from relunorm.lipschitz.search.cells import (
+    COUNT,
+    EXACT,
+    NO_MARK,
+    OUTPUT,
+    SHUT,
+    TOUCH,
+    Nodes,
+    Place,
+    new_nodes,
+)
 from relunorm.lipschitz.search.contacts import Contacts
-from relunorm.lipschitz.search.marks import (
+from relunorm.lipschitz.search.signs import (
     ASK,
     BEST,
     DOUBT,
@@ -37,17 +47,14 @@ from relunorm.lipschitz.search.marks import (
     FULL,
     IMPROVED,
     LISTED,
-    NO_MARK,
     RESUME,
-    SHUT,
     SIDE,
     SLACK,
     STAGE,
     START,
-    TOUCH,
     UNIT,
+    explore,
 )
-from relunorm.lipschitz.search.signs import explore
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -180,7 +187,11 @@ class Slopes:
     def _ask(self) -> None:
         """Settle in rational arithmetic whether a side that the top node touches is empty."""
         record, nodes, used = self._record, self._nodes, self._used
-        top, unit, side = int(nodes.whole[COUNT]) - 1, int(record[UNIT]), int(record[SIDE])
+        top, unit, side = (
+            int(nodes.whole[COUNT]) - 1,
+            int(record[UNIT]),
+            int(record[SIDE]),
+        )
         basis = nodes.work.basis.tolist()
         record[RESUME] += 1
         if not is_empty(self._contacts, self._window, nodes, unit, side, basis):

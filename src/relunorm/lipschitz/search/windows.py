@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network
+from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed, pack
+from relunorm.regions.search.window import homogenized
 
 HalfSpaces = tuple[NDArray[np.float64], Vector]
 
@@ -69,7 +70,7 @@ def windows(
         return
     size = network.input_size
     reach = _reach(network)
-    homogeneous = homogenized(network, reach)
+    homogeneous = homogenized(network, reach * np.eye(size))
     net = pack(homogeneous, np.eye(size + 1), np.zeros(size + 1))
     for face in range(2 * size + 1):
         lo, hi = np.append(-np.ones(size), 0.0), np.ones(size + 1)
@@ -86,24 +87,6 @@ def windows(
             np.zeros(size),
             homogeneous=True,
         )
-
-
-def homogenized(network: Network, reach: float) -> Network:
-    """(x, s) -> s f(reach x / s): positively homogeneous, the biases become weights on s."""
-
-    def lift(affine: Affine) -> Affine:
-        first = affine.terms.get(0)
-        x_part = mx.dense(first) * reach if first is not None else None
-        if x_part is None:
-            x_part = np.zeros((affine.size, network.input_size))
-        terms = {k: m for k, m in affine.terms.items() if k}
-        terms[0] = np.column_stack([x_part, affine.bias])
-        return Affine(terms, np.zeros(affine.size))
-
-    layers = [Layer(lift(x.affine), x.activation, x.name) for x in network.layers]
-    return network.replace(
-        layers=layers, output=lift(network.output), input_shape=network.input_size + 1
-    )
 
 
 def _reach(network: Network) -> float:

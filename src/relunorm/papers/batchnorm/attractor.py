@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm.measure import odd_points
+from relunorm.batchnorm.gram import odd_points
 from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, share_above
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import share_above
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
@@ -49,55 +49,23 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
     large = [odd_points(gram).count == 1 for gram in ends]
     wide = world.propagate(np.eye(8), 300, method="infinite", rescale=False).onset()
     narrow = max(until_odd(world, np.eye(8), 50, limit, s)[1] for s in range(3))
-    return Exhibit(
-        "attractor_angle",
-        "Section III: states with an odd point, and the angle of their cluster",
-        (
-            "n",
-            "cluster angle",
-            "3 pi/n",
-            "norm ratio x (n-1)",
-            "symmetric angle",
-            "symmetric rate",
-            "width 1000",
-        ),
-        tuple(rows),
-        "Degrees. The symmetric state is stable (rate < 1), so finite width decides the onset.",
-        None if world.tiny else _draw_attractor(found, states, measured),
+    return exhibit(
         world.settings(),
-        (
-            claim(
-                "Section III: every batch",
-                Check(
-                    "batches of 8, 10, 20 and 30 digits with one odd point, width 100, 3,000 "
-                    "layers at most",
-                    sum(large),
-                    "=",
-                    len(large),
-                ),
-            ),
-            claim(
-                "ours: from seven points on",
-                Check(
-                    "smallest batch, from four points on, with such a state at infinite width "
-                    f"({len(small)} batches of 4 to 6 digits, width 500: one point odd in at most "
-                    f"{100 * max(small):.0f} % of the second half of the layers)",
-                    min(found) if symmetric < 1 and max(small) < 0.5 else math.nan,
-                    "=",
-                    7,
-                ),
-            ),
-            claim(
-                "Section III: a symmetric batch has no odd point",
-                Check(
-                    "layers until one at width 50, most of three runs (none in 300 at infinite "
-                    "width)",
-                    narrow if wide is None else math.nan,
-                    "<",
-                    limit,
-                ),
-            ),
+        "attractor_angle",
+        claim("Section III: every batch", sum(large), batches=len(large)),
+        claim(
+            "ours: from seven points on",
+            min(found) if symmetric < 1 and max(small) < 0.5 else math.nan,
+            count=len(small),
+            share=100 * max(small),
         ),
+        claim(
+            "Section III: a symmetric batch has no odd point",
+            narrow if wide is None else math.nan,
+            limit=limit,
+        ),
+        rows=rows,
+        figure=None if world.tiny else _draw_attractor(found, states, measured),
     )
 
 
@@ -120,16 +88,12 @@ def onset_width(world: BatchNorm) -> Exhibit:
         late = sum(layer >= limit for layer in found)
         rows.append((width, float(middle), float(low), float(high), late))
     p = mannwhitneyu(onsets[widths[-1]], onsets[widths[0]], alternative="greater").pvalue
-    return Exhibit(
-        "onset_width",
-        "Ours: the odd point appears later in wider networks",
-        ("width", "median onset", "lower quartile", "upper quartile", "not within the limit"),
-        tuple(rows),
-        "The symmetric state attracts at infinite width, so fluctuations of a finite "
-        "width must carry the batch out of it.",
-        None if world.tiny else _draw_onset(n, rows),
+    return exhibit(
         world.settings(n=n, seeds=seeds, limit=limit),
-        (claim("ours: onset and width", float(p)),),
+        "onset_width",
+        claim("ours: onset and width", float(p)),
+        rows=rows,
+        figure=None if world.tiny else _draw_onset(n, rows),
     )
 
 
@@ -159,43 +123,35 @@ def parts(world: BatchNorm) -> Exhibit:
         _odd_is_largest(world, batches, factor) for factor in (1.0, 2.0)
     )
     spread = _same_law(world, X, world.size(12, 40, 8))
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "parts",
-        "Figure 1: rescaling, recentering and ReLU apart",
-        (
-            claim(
-                "Figure 1, IV: rescaling alone",
-                Check(
-                    f"mean |cosine| after {depth} layers, width {width:,}",
-                    cosines[-1],
-                    "<=",
-                    2 / math.sqrt(width),
-                ),
-            ),
-            claim("Section II: recentering alone", kept),
-            claim(
-                "Section III: which projections empty the cluster",
-                above - below - 4 * error if decided else math.nan,
-                below - above - 4 * error if decided else math.nan,
-                counted=counted,
-                far=far,
-            ),
-            claim(
-                "Remark: the odd point is the largest",
-                share_above(same, odd, 0.5),
-                same=same,
-                odd=odd,
-            ),
-            claim(
-                "ours: the odd point among equals",
-                share_above(odd_digits - same_digits, odd_digits, 0.5),
-                same_digits=same_digits,
-                odd_digits=odd_digits,
-            ),
-            claim("ours: sampling in the batch's span", spread),
+        claim(
+            "Figure 1, IV: rescaling alone",
+            cosines[-1],
+            depth=depth,
+            width=width,
+            limit=2 / math.sqrt(width),
         ),
+        claim("Section II: recentering alone", kept),
+        claim(
+            "Section III: which projections empty the cluster",
+            above - below - 4 * error if decided else math.nan,
+            below - above - 4 * error if decided else math.nan,
+            counted=counted,
+            far=far,
+        ),
+        claim(
+            "Remark: the odd point is the largest", share_above(same, odd, 0.5), same=same, odd=odd
+        ),
+        claim(
+            "ours: the odd point among equals",
+            share_above(odd_digits - same_digits, odd_digits, 0.5),
+            same_digits=same_digits,
+            odd_digits=odd_digits,
+        ),
+        claim("ours: sampling in the batch's span", spread),
         figure=None if relu is None else draw_parts(cosines, relu),
-        settings=world.settings(),
     )
 
 

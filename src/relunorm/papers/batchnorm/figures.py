@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.batchnorm.measure import odd_points
+from relunorm.batchnorm.gram import odd_points
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import Check, Claim, more_often
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 #: The three ways to rescale and recenter that figures 5 and 6 compare.
 ARMS: dict[str, dict[str, Any]] = {
@@ -44,44 +44,24 @@ def figure3(world: BatchNorm) -> Exhibit:
     table = np.array(rows, dtype=float)
     single = bool((table[:, 2] == 1).all())
     within = float(table[:, 3].mean()) if single else math.nan
-    return Exhibit(
-        "figure3",
-        "Figure 3: the batch after many layers with recentering and ReLU",
-        (
-            "batch",
-            "layers until a point is odd",
-            "odd points",
-            "angle within the cluster",
-            "angle odd point - cluster",
-            "norm of the odd point / cluster",
-            "largest distance in the cluster / norm of the odd point",
-            "responses to others as large as the odd point's median",
-        ),
-        tuple(rows),
-        "Degrees. The cluster does not collapse to a point (docs/errata.md): at infinite width it "
-        f"settles at {limit:.2f} degrees, here it is at {within:.1f} in the mean.",
-        None if world.tiny else _draw_figure3(world, run, odd, angles, _touches(n, odd)),
+    return exhibit(
         world.settings(n=n, width=width),
-        (
-            claim(
-                "Figure 3",
-                Check(
-                    f"degrees between it and the cluster, least of {batches} batches",
-                    float(table[:, 4].min()) if single else math.nan,
-                    ">=",
-                    least,
-                ),
-            ),
-            claim(
-                "Figure 3, the cluster is one point",
-                Check("mean degrees within the cluster", within, "<", limit / 2),
-                Check("mean degrees within the cluster", within, "=", limit, limit / 2),
-            ),
-            claim(
-                "Discussion: active for the odd point only",
-                float(table[:, 7].sum()) if single else math.nan,
-            ),
+        "figure3",
+        claim(
+            "Figure 3",
+            float(table[:, 4].min()) if single else math.nan,
+            batches=batches,
+            least=least,
         ),
+        claim("Figure 3, the cluster is one point", within, within, limit=limit, half=limit / 2),
+        claim(
+            "Discussion: active for the odd point only",
+            float(table[:, 7].sum()) if single else math.nan,
+        ),
+        rows=rows,
+        note="Degrees. The cluster does not collapse to a point (docs/errata.md): at infinite "
+        f"width it settles at {limit:.2f} degrees, here it is at {within:.1f} in the mean.",
+        figure=None if world.tiny else _draw_figure3(world, run, odd, angles, _touches(n, odd)),
     )
 
 
@@ -135,16 +115,11 @@ def figure5(world: BatchNorm) -> Exhibit:
             wide = _wide_angle(world, X, layers, parts) if world.full else None
             spread = float(np.std(means, ddof=1))
             rows.append((name, label, size, float(np.mean(means)), spread, wide, paper[name]))
-    found = Exhibit(
-        "figure5",
-        "Figure 5: effect of recentering on angles",
-        ("normalization", "inputs", "n", "mean angle", "sd over runs", "infinite width", "paper"),
-        tuple(rows),
-        "The paper's 60 degrees need the second moment; eq. (2)'s deviation about the mean "
-        "collapses the batch. With recentering it is arccos J(-1/(n-1)), 74.65 at n = 10 and 71.74 "
-        "at n = 100; n is not printed.",
-        None if world.tiny else _draw_figure5(drawn),
+    found = exhibit(
         world.settings(width=width, layers=layers, seeds=seeds),
+        "figure5",
+        rows=rows,
+        figure=None if world.tiny else _draw_figure5(drawn),
     )
     return replace(found, claims=tuple(_angle_claims(world, found)))
 
@@ -199,21 +174,12 @@ def figure6(world: BatchNorm) -> Exhibit:
     without, full = names
     more = more_often(broad[without], broad[full])[0]
     silent = min(quiet[full])
-    return Exhibit(
-        "figure6",
-        "Figure 6: activity of neurons with and without recentering",
-        (
-            "normalization",
-            "broadly responding %",
-            "broadest neuron active on %",
-            "negligible for most inputs %",
-        ),
-        tuple(rows),
-        "Broad: active on at least 90 % of the inputs. Negligible: at most a tenth of the neuron's "
-        "largest response.",
-        None if world.tiny else _draw_figure6(drawn),
+    return exhibit(
         world.settings(n=n, width=width, layers=layers, seeds=seeds),
-        (claim("Figure 6", more if silent > 50 else 1.0, silent=silent, seeds=seeds),),
+        "figure6",
+        claim("Figure 6", more if silent > 50 else 1.0, silent=silent, seeds=seeds),
+        rows=rows,
+        figure=None if world.tiny else _draw_figure6(drawn),
     )
 
 

@@ -17,7 +17,7 @@ from relunorm.papers.batchnorm.theory.full_rank import (
     rank_condition,
     sample_neuron_counts,
 )
-from relunorm.papers.batchnorm.theory.invariants import invariant_gram, theorem14
+from relunorm.papers.batchnorm.theory.invariants import invariant_alpha, invariant_gram, theorem14
 from relunorm.papers.batchnorm.theory.tree_model import (
     Tree,
     negative_transformation,
@@ -25,7 +25,7 @@ from relunorm.papers.batchnorm.theory.tree_model import (
 )
 from relunorm.papers.batchnorm.theory.weight_cells import gamma
 from relunorm.papers.batchnorm.training import represent, train_deep, train_shallow
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import World
 
 Array = NDArray[np.float64]
 
@@ -69,11 +69,6 @@ def norm_constant(n: int) -> float:
     return 3 / (n - 2)
 
 
-def alpha13(n: int) -> float:
-    """Theorem 13's factor of the variance 2 alpha / d."""
-    return n**2 / (n**2 - 2 * n + 2)
-
-
 @dataclass(frozen=True)
 class BatchNorm(World):
     """Random layers and networks, cells and ranks, the tree model, fixed points, the kernel, the
@@ -100,7 +95,7 @@ class BatchNorm(World):
     kernel: Callable[[Array], Array] = kernel_gram
     gram_step: Callable[..., Array] = gram_step
     invariant: Callable[[int], Array] = invariant_gram
-    alpha: Callable[[int], float] = alpha13
+    alpha: Callable[[int], float] = invariant_alpha
     theorem14: Callable[[Array], Any] = theorem14
     train_deep: Callable[..., tuple[float, float, float]] = train_deep
     train_shallow: Callable[..., tuple[float, float, float]] = train_shallow

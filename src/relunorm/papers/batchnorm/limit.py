@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check, share_above
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import ROUNDING, share_above
 from relunorm.papers.exhibit import Exhibit, costs
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 #: A depth at which every split but the most unbalanced ones has faded.
@@ -62,61 +62,44 @@ def theorem11(world: BatchNorm) -> Exhibit:
     split, split_inside, together = _small_trees(world, rng)
     first, later = _unbalanced(world, rng)
     below = math.pi / (2 * math.sqrt(2) * (n - 1))
-    tight = np.arcsin(1 / (math.sqrt(2) * (n - 1)))
+    tight, slack = np.arcsin(1 / (math.sqrt(2) * (n - 1))), 1 / (n.max() - 1) ** 2
     apart, batches = _odd_by_coordinate(world, rng)
-    return Exhibit(
-        "theorem11",
-        "Theorem 11: the tree model in the limit",
-        columns,
-        tuple(rows),
-        "Norm ratio and deficit are those of the end (smallest or largest input) for which they "
-        "are smaller, the worst point of the others.",
-        None,
+    return exhibit(
         world.settings(depth=DEEP),
-        (
-            claim("Theorem 11, item 1", worst("cosine of the ends")),
-            claim("Theorem 11, item 2", worst("largest inner angle")),
-            claim("Theorem 11, item 3", over("norm ratio", table["norm bound"])),
-            claim("Theorem 11, item 4", over("deficit of the angle", table["angle bound"])),
-            claim(
-                "Section III: coordinates have odd points of their own",
-                share_above(apart, batches, 0.5),
-                apart=apart,
-                batches=batches,
-            ),
-            claim("Remark: Theorem 11 for d > 1", several),
-            claim("ours: sharp limits of the tree", worst("sharp ratio")),
-            claim("Appendix D: (39)-(40) a row's contribution", _contribution(world)),
-            claim("Appendix D: (41)-(45) the unbalanced rows dominate", worst("decay off by")),
-            claim("Appendix D: after (41) the set is not empty", first, later),
-            claim("Appendix D: after (41) the points together", together, together),
-            claim("Appendix D: (42) one set for all pairs", split, split_inside),
-            claim("Appendix D: (46)-(47) norms of the ends", worst("(45)-(47) off by")),
-            claim("Appendix D: (48) the ratio", worst("(48) off by"), worst("(49) off by")),
-            claim(
-                "Appendix D: (49)-(52) the ratio's bound",
-                Check(
-                    "largest squared over the bound (a symmetric batch of 50 reaches it)",
-                    over("norm ratio", np.sqrt(2) / (n - 1)) ** 2,
-                    "=",
-                    1,
-                    1 / (n.max() - 1) ** 2,
-                ),
-            ),
-            claim(
-                "Appendix D: (53)-(60) angles",
-                Check(
-                    "largest over the first (a symmetric batch of 50 reaches it; formulas within "
-                    "1e-6)",
-                    over("deficit of the angle", tight)
-                    if worst("(53)-(58) off by") <= 1e-6 and (tight <= below).all()
-                    else math.inf,
-                    "=",
-                    1,
-                    1 / (n.max() - 1) ** 2,
-                ),
-            ),
+        "theorem11",
+        claim("Theorem 11, item 1", worst("cosine of the ends")),
+        claim("Theorem 11, item 2", worst("largest inner angle")),
+        claim("Theorem 11, item 3", over("norm ratio", table["norm bound"])),
+        claim("Theorem 11, item 4", over("deficit of the angle", table["angle bound"])),
+        claim(
+            "Section III: coordinates have odd points of their own",
+            share_above(apart, batches, 0.5),
+            apart=apart,
+            batches=batches,
         ),
+        claim("Remark: Theorem 11 for d > 1", several),
+        claim("ours: sharp limits of the tree", worst("sharp ratio")),
+        claim("Appendix D: (39)-(40) a row's contribution", _contribution(world)),
+        claim("Appendix D: (41)-(45) the unbalanced rows dominate", worst("decay off by")),
+        claim("Appendix D: after (41) the set is not empty", first, later),
+        claim("Appendix D: after (41) the points together", together, together),
+        claim("Appendix D: (42) one set for all pairs", split, split_inside),
+        claim("Appendix D: (46)-(47) norms of the ends", worst("(45)-(47) off by")),
+        claim("Appendix D: (48) the ratio", worst("(48) off by"), worst("(49) off by")),
+        claim(
+            "Appendix D: (49)-(52) the ratio's bound",
+            over("norm ratio", np.sqrt(2) / (n - 1)) ** 2,
+            slack=slack,
+        ),
+        claim(
+            "Appendix D: (53)-(60) angles",
+            over("deficit of the angle", tight)
+            if worst("(53)-(58) off by") <= 1e-6 and (tight <= below).all()
+            else math.inf,
+            slack=slack,
+        ),
+        columns=columns,
+        rows=rows,
     )
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import LEVEL, Claim, share_above
-from relunorm.papers.exhibit import Exhibit, costs, from_claims
+from relunorm.papers.exhibit import Exhibit, costs
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
@@ -36,26 +36,16 @@ def theorem3(world: BatchNorm) -> Exhibit:
         own = (counts.mean, counts.error, bounds.sharper, bounds.printed)
         cells = len(volumes.volumes)
         rows.append((n, volumes.gamma, world.printed_gamma(n), *own, upper, cells, kind))
-    columns = (
-        "n", "gamma", "printed gamma", "E[y]", "error", "2 + (n-1)/(2 gamma)", "n/gamma", "upper",
-        "cells", "batch",
-    )  # fmt: skip
     several = [row for row in rows if row[0] > 1 and row[9] == "circle"]
     printed = max(max(abs(row[1] - row[2]), abs(row[8] - row[0])) for row in several)
     halved = max(max(abs(row[1] - row[2] / 2), abs(row[8] - 2 * row[0])) for row in several)
-    return Exhibit(
-        "theorem3",
-        "Theorem 3: neurons until full rank",
-        columns,
-        tuple(rows),
-        "upper: E[y] and 4 standard errors. For one point E[y] = 2 = 1/gamma exactly.",
-        None,
+    return exhibit(
         world.settings(),
-        (
-            claim("Definition 1, example", printed, halved),
-            claim("Theorem 3, item 1", max((row[3] - 4 * row[4]) / row[6] for row in rows)),
-            claim("ours: 2 + (n-1)/(2 gamma)", max((row[3] - 4 * row[4]) / row[5] for row in rows)),
-        ),
+        "theorem3",
+        claim("Definition 1, example", printed, halved),
+        claim("Theorem 3, item 1", max((row[3] - 4 * row[4]) / row[6] for row in rows)),
+        claim("ours: 2 + (n-1)/(2 gamma)", max((row[3] - 4 * row[4]) / row[5] for row in rows)),
+        rows=rows,
     )
 
 
@@ -90,38 +80,35 @@ def rank(world: BatchNorm) -> Exhibit:
     found = int(np.linalg.matrix_rank(_layer(world, rng, batch, 5000), tol=1e-8))
     dependence, tail = _second_wait(world, rng)
     gap, order = _chernoff(world)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "rank",
-        "Section I: ReLU raises the rank",
-        (
-            claim("(1)-(4) batch norm", _moments(world, rng)),
-            _products(world, rng),
-            claim("Lemma 2", sharp),
-            claim("Lemma 2, proof (18)-(20)", crossed, sharp),
-            claim(
-                "Lemma 2, proof (19)",
-                pushed,
-                float(world.push(w, short / np.linalg.norm(short), 1e-3) @ short),
-            ),
-            claim(
-                "Theorem 3, item 2",
-                min(1 - m / trials - p for m, p in pairs),
-                short=luck,
-                trials=trials,
-            ),
-            claim("(26)-(27) waiting times", printed_waits, waits),
-            claim("(27): gamma falls with the points", _rise(world, rng)),
-            claim("(28): y_t are independent", dependence, tail),
-            claim("(28b)-(28d) Chernoff's bound", gap if order else math.inf),
-            claim(
-                "Corollary 4",
-                found,
-                _centred(world) if condition.attainable == 2 else math.inf,
-                attainable=condition.attainable,
-            ),
-            claim("Section I: comparison with Dittmer et al.", _image(world, rng)),
+        claim("(1)-(4) batch norm", _moments(world, rng)),
+        _products(world, rng),
+        claim("Lemma 2", sharp),
+        claim("Lemma 2, proof (18)-(20)", crossed, sharp),
+        claim(
+            "Lemma 2, proof (19)",
+            pushed,
+            float(world.push(w, short / np.linalg.norm(short), 1e-3) @ short),
         ),
-        settings=world.settings(),
+        claim(
+            "Theorem 3, item 2",
+            min(1 - m / trials - p for m, p in pairs),
+            short=luck,
+            trials=trials,
+        ),
+        claim("(26)-(27) waiting times", printed_waits, waits),
+        claim("(27): gamma falls with the points", _rise(world, rng)),
+        claim("(28): y_t are independent", dependence, tail),
+        claim("(28b)-(28d) Chernoff's bound", gap if order else math.inf),
+        claim(
+            "Corollary 4",
+            found,
+            _centred(world) if condition.attainable == 2 else math.inf,
+            attainable=condition.attainable,
+        ),
+        claim("Section I: comparison with Dittmer et al.", _image(world, rng)),
     )
 
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.limit import split_weights
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
-from relunorm.papers.exhibit import Exhibit, from_claims
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import ROUNDING
+from relunorm.papers.exhibit import Exhibit
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 #: Layers after which rows of three clusters, and splits but the most unbalanced ones, have faded.
@@ -32,50 +32,31 @@ def appendix_e(world: BatchNorm) -> Exhibit:
     printed_d, true_d = _cumulative(world)
     at_first, at_last, drift = _four_weights(world, rng)
     allowed = _allowed_deficit()
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "appendix_e",
-        "Appendix E: rows of three clusters",
-        (
-            claim("Appendix E: the middle cluster is one point", _middle(world, rng)),
-            claim("Appendix E: 2^T rows at layer T", below, above),
-            claim(
-                "Appendix E: (61)-(62) three-cluster rows",
-                _three_rows(world, (3,)),
-                _three_rows(world, (4, 5, 8, 50)),
-            ),
-            claim("Appendix E: (63)-(65) norms by composition", norms),
-            claim("Appendix E: i in {3, n-2}", matching, matching),
-            claim(
-                "Appendix E: (66)-(73) norm ratios",
-                rest if abs(by_two - 1) <= ROUNDING else math.nan,
-                by_two=by_two,
-            ),
-            claim("Appendix E: after (71) A, B, C and D are positive", at_first, at_last),
-            claim("Appendix E: after (71) the ratio converges", drift),
-            claim(
-                "Appendix E: (74)-(80) the second point", largest if second <= 1e-6 else math.nan
-            ),
-            claim("Appendix E: D(T)", printed_d, true_d),
-            claim("Appendix E: (81)-(86) cosines", products),
-            claim("Appendix E: (89)-(94) cosines of the second point", cosines),
-            claim("Appendix E: (92) its norms", wrong_norm, right_norm),
-            claim(
-                "Appendix E: (87) and (88)",
-                Check(
-                    "largest deficit that (85) allows, times n - 2, n = 3 to 1,000",
-                    allowed,
-                    "<=",
-                    world.angle_constant(3),
-                ),
-                Check(
-                    "largest deficit that (85) allows, times n - 2",
-                    allowed,
-                    "<=",
-                    math.sqrt(2) * math.pi,
-                ),
-            ),
+        claim("Appendix E: the middle cluster is one point", _middle(world, rng)),
+        claim("Appendix E: 2^T rows at layer T", below, above),
+        claim(
+            "Appendix E: (61)-(62) three-cluster rows",
+            _three_rows(world, (3,)),
+            _three_rows(world, (4, 5, 8, 50)),
         ),
-        settings=world.settings(),
+        claim("Appendix E: (63)-(65) norms by composition", norms),
+        claim("Appendix E: i in {3, n-2}", matching, matching),
+        claim(
+            "Appendix E: (66)-(73) norm ratios",
+            rest if abs(by_two - 1) <= ROUNDING else math.nan,
+            by_two=by_two,
+        ),
+        claim("Appendix E: after (71) A, B, C and D are positive", at_first, at_last),
+        claim("Appendix E: after (71) the ratio converges", drift),
+        claim("Appendix E: (74)-(80) the second point", largest if second <= 1e-6 else math.nan),
+        claim("Appendix E: D(T)", printed_d, true_d),
+        claim("Appendix E: (81)-(86) cosines", products),
+        claim("Appendix E: (89)-(94) cosines of the second point", cosines),
+        claim("Appendix E: (92) its norms", wrong_norm, right_norm),
+        claim("Appendix E: (87) and (88)", allowed, allowed, constant=world.angle_constant(3)),
     )
 
 

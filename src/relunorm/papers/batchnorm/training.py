@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import Claim
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 
 if TYPE_CHECKING:
     from relunorm.papers.batchnorm.laws import BatchNorm
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 #: Arm -> (batch norm, He initialization).
@@ -65,15 +65,13 @@ def figure2(world: BatchNorm) -> Exhibit:
                 ranks, softs, accuracies = np.array(runs).T
                 means = (ranks.mean(), softs.mean(), accuracies.mean(), accuracies.min())
                 rows.append((setup, name, depth, *map(float, means)))
-    found = Exhibit(
-        "figure2",
-        "Figure 2: a low-rank start trains to full accuracy with He initialization",
-        ("set-up", "arm", "depth", "rank at start", "soft rank", "train accuracy", "worst seed"),
-        tuple(rows),
-        f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, "
-        "batches of 50, width 128.",
-        None if world.tiny else _draw_figure2(rows),
+    found = exhibit(
         world.settings(seeds=seeds, epochs=epochs, points=len(x)),
+        "figure2",
+        rows=rows,
+        note=f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, "
+        "batches of 50, width 128.",
+        figure=None if world.tiny else _draw_figure2(rows),
     )
     return replace(found, claims=_low_rank_trains(found, max(depths)))
 
@@ -133,29 +131,22 @@ def initialization(world: BatchNorm) -> Exhibit:
             means = (start.mean(), train.mean(), test.mean(), error)
             rows.append((count, kind, *map(float, means)))
     (fitted, own), (_, other) = (tests[sizes[0], kind] for kind in ("datapoint 0.5", "He"))
-    return Exhibit(
-        "initialization",
-        "Discussion: one neuron per data point, beside He and torch's default",
-        ("training points", "initialization", "accuracy after 5 epochs", "train", "test", "error"),
-        tuple(rows),
-        "One hidden layer with as many units as training points, Adam 1e-2; test on "
-        "points never seen.",
-        None,
+    return exhibit(
         world.settings(seeds=seeds, epochs=epochs),
-        (
-            claim(
-                "Discussion: one neuron per point",
-                own - other if fitted >= 0.95 else math.nan,
-                sizes=sizes[0],
-                fitted=fitted,
-                seeds=seeds,
-            ),
-            claim(
-                "Discussion: an orthogonal representation",
-                _largest_cosine(world.represent(world.sample.subset(sizes[0], 0))),
-                sizes=sizes[0],
-            ),
+        "initialization",
+        claim(
+            "Discussion: one neuron per point",
+            own - other if fitted >= 0.95 else math.nan,
+            sizes=sizes[0],
+            fitted=fitted,
+            seeds=seeds,
         ),
+        claim(
+            "Discussion: an orthogonal representation",
+            _largest_cosine(world.represent(world.sample.subset(sizes[0], 0))),
+            sizes=sizes[0],
+        ),
+        rows=rows,
     )
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.theory.tree_model import cluster_count
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import ROUNDING
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("batchnorm")
+claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
@@ -41,42 +41,34 @@ def tree(world: BatchNorm) -> Exhibit:
     others, ties = _three_clusters(world, rng)
     projected, strangers = _projections(world, rng)
     formulas, contraction, equal, between = _contraction(world, rng)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "tree",
-        "Section III: the tree model",
-        (
-            claim("(8)-(10) tree model", projected),
-            claim("Section III: a neuron depends on its parent only", strangers),
-            claim("Figure 4", len(layers[3]) if _born(world, layers[:4]) else math.nan),
-            claim(
-                "ours: the tree is polynomial",
-                Check(
-                    f"rows beyond n - 2 at depth 60 (Gram matrix equal to that of {2**depth:,} "
-                    "rows)",
-                    max(many) if brute <= ROUNDING else math.inf,
-                    "<=",
-                    0,
-                ),
-            ),
-            claim("Lemma 7", _cluster_changes(world, rng)),
-            claim("Theorem 10", unstable + _unstable(world, rng)),
-            claim("Appendix C: (29)-(33) positive transformations", max(change, mean, below)),
-            claim("Appendix C: (31) after negative transformations", reuse, conserved),
-            claim(
-                "Appendix C: (35) the mean contracts",
-                formulas if contraction < 1 else math.nan,
-                contraction=contraction,
-            ),
-            claim(
-                "Appendix C: (35d) is strict",
-                -equal,
-                between if contraction < 1 and equal <= ROUNDING else math.nan,
-            ),
-            claim("Figure 7", _two_clusters(world, rng)),
-            claim("Figure 8", others + ties, others if ties == 10 else math.nan),
+        claim("(8)-(10) tree model", projected),
+        claim("Section III: a neuron depends on its parent only", strangers),
+        claim("Figure 4", len(layers[3]) if _born(world, layers[:4]) else math.nan),
+        claim(
+            "ours: the tree is polynomial",
+            max(many) if brute <= ROUNDING else math.inf,
+            rows=2**depth,
         ),
+        claim("Lemma 7", _cluster_changes(world, rng)),
+        claim("Theorem 10", unstable + _unstable(world, rng)),
+        claim("Appendix C: (29)-(33) positive transformations", max(change, mean, below)),
+        claim("Appendix C: (31) after negative transformations", reuse, conserved),
+        claim(
+            "Appendix C: (35) the mean contracts",
+            formulas if contraction < 1 else math.nan,
+            contraction=contraction,
+        ),
+        claim(
+            "Appendix C: (35d) is strict",
+            -equal,
+            between if contraction < 1 and equal <= ROUNDING else math.nan,
+        ),
+        claim("Figure 7", _two_clusters(world, rng)),
+        claim("Figure 8", others + ties, others if ties == 10 else math.nan),
         figure=None if world.tiny else _draw_tree(brute_force(world, x[None], 3)),
-        settings=world.settings(),
     )
 
 

@@ -1,8 +1,7 @@
 """Seed 002, "The effect of Target Normalization and Momentum on Dying ReLU", re-run."""
 
-from relunorm.papers.dying.basin_maps import figure4, figure5
+from relunorm.papers.dying.basin_maps import figure3, figure4, figure5
 from relunorm.papers.dying.dead_layers import scaling, setting
-from relunorm.papers.dying.field import figure3
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.momentum import affine, figure2
 from relunorm.papers.dying.one_unit import appendix_c, unit

@@ -1,4 +1,4 @@
-"""Figures 4 and 5 of seed 002: where the starts of one unit end."""
+"""Figures 3 to 5 of seed 002: the field of one unit, and where its starts end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check
+from relunorm.papers.checklist import words_of
 from relunorm.papers.dying.laws import Dying
+from relunorm.papers.dying.one_unit import left_at
+from relunorm.papers.dying.unit_loss import vector_field
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
 #: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
 SURFACE = -4.0
 #: Half sides of the squares of starts, which the paper does not print: a verdict asks all of them.
 WINDOWS = (0.2, 0.5, 1.0, 2.0)
-#: How that is said.
-EVERY = "the paper prints no window: every square [-r, r]^2 with r = 0.2, 0.5, 1 and 2"
 
 
 @costs(2)
@@ -29,55 +28,35 @@ def figure4(world: Dying) -> Exhibit:
     """Starts on a grid over [-2, 2]^2 without momentum, at four scales: where they end."""
     pairs = [(gamma, 0.0) for gamma in (1.0, 0.1, 0.01, 0.001)]
     found, rows, picture = _maps(world, pairs)
-    sides = [sides_dead(one) for one in found]
+    sides = sides_dead(found[0])
     small = [sides_dead(one, window) for one in found[2:] for window in WINDOWS]
     surface = [_stops(one)[0] for one in found]
     shares = [one.optimum for one in found]
     every = [[_optimum_share(one, window) for window in WINDOWS] for one in found]
-    return Exhibit(
-        "figure4",
-        "Figure 4: basins without momentum",
-        COLUMNS,
-        rows,
-        f"Without momentum the optimum's share falls from {shares[0]:.0f}% to {shares[-1]:.0f}%, "
-        "and both sides die. The window [-2, 2]^2 and the four scales are ours; a start that stops "
-        "within gamma / 2 of the optimum has reached it.",
-        picture,
+    return exhibit(
         world.settings(grid=len(found[0].axis), eta=0.1),
-        (
-            claim(
-                "Figure 4: the region switches sign",
-                Check(
-                    f"percent dead at w < 0, gamma 0.01 and 0.001, least ({sides[0][0]:.0f} at "
-                    "gamma 1)",
-                    min(left for left, _ in small),
-                    "<",
-                    50,
-                ),
-                Check(
-                    f"percent dead of either side, gamma 0.001, least ({sides[0][1]:.0f} at w > 0, "
-                    "gamma 1)",
-                    min(map(min, small[len(WINDOWS) :]))
-                    if sides[0][1] < 50 < sides[0][0]
-                    else math.nan,
-                    ">",
-                    50,
-                ),
-                basis=(
-                    f"lies at: more than half of that side dies, less than half elsewhere; {EVERY}"
-                ),
-            ),
-            claim(
-                "Figure 4: the majority converges",
-                max(every[3]),
-                min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
-            ),
-            claim(
-                "Section 5: starts in the linear cone",
-                min(_from_linear_cone(one, 0, 3.0) for one in found),
-            ),
-            claim("Section 5: dead units stop on the cone's surface", min(surface)),
+        "figure4",
+        claim(
+            "Figure 4: the region switches sign",
+            min(left for left, _ in small),
+            min(map(min, small[len(WINDOWS) :])) if sides[1] < 50 < sides[0] else math.nan,
+            sides=sides,
         ),
+        claim(
+            "Figure 4: the majority converges",
+            max(every[3]),
+            min(*every[0], *every[1]) if max(every[3]) < 50 else math.nan,
+        ),
+        claim(
+            "Section 5: starts in the linear cone",
+            min(_from_linear_cone(one, 0, 3.0) for one in found),
+        ),
+        claim("Section 5: dead units stop on the cone's surface", min(surface)),
+        rows=rows,
+        note=f"Without momentum the optimum's share falls from {shares[0]:.0f}% to {shares[-1]:.0f}"
+        "%, and both sides die. The window [-2, 2]^2 and the four scales are ours; a start that "
+        "stops within gamma / 2 of the optimum has reached it.",
+        figure=picture,
     )
 
 
@@ -97,68 +76,37 @@ def figure5(world: Dying) -> Exhibit:
     late = [share - dead[0] for beta, share in zip(betas, dead, strict=True) if beta > 0.7]
     inside = [_stops(one)[1] for one in small]
     large = [at[1.0, beta].optimum for beta in betas]
-    return Exhibit(
-        "figure5",
-        "Figure 5: basins with momentum",
-        COLUMNS,
-        rows,
-        "The caption should say 'with momentum'. At gamma = 0.1, beta = 0.99 some starts still "
-        "move when time is up. A start stops as in the paper, at an update below 1e-6, if the "
-        "gradient is below 1e-3 too: momentum has turning points.",
-        picture,
+    return exhibit(
         world.settings(grid=len(found[0].axis), eta=0.1),
-        (
-            claim(
-                "Figure 5",
-                Check(
-                    f"largest fall of the dead share with beta, percent (it rises from "
-                    f"{dead[0]:.0f} to {dead[-1]:.0f})",
-                    max(a - b for a, b in pairwise(dead))
-                    if few[-1] < 10 and dead[-1] > dead[0]
-                    else math.nan,
-                    "<=",
-                    0,
-                ),
-                basis=f"few: less than a tenth of them at beta = 0.99; {EVERY}",
-            ),
-            claim("Figure 5, caption", few[0], few[-1]),
-            claim(
-                "Figure 5: no change up to beta 0.7",
-                Check(
-                    f"percent of the starts that end otherwise, gamma 0.001, at most (beyond, at "
-                    f"least {min(late):.1f} percent more die)",
-                    max(early) if min(late) > 5 else math.nan,
-                    "<=",
-                    5,
-                ),
-            ),
-            claim(
-                "Section 5: from the linear cone into the dead one",
-                (
-                    _from_linear_cone(small[-1], 1)
-                    if _from_linear_cone(small[0], 1) == 0
-                    else math.nan
-                ),
-            ),
-            claim(
-                "Figure 5: the interior fills",
-                Check(
-                    f"smallest rise with beta of the percent stopping beyond b/|w| = -5 from "
-                    f"outside ({inside[0]:.2g} to {inside[-1]:.2g})",
-                    min(b - a for a, b in pairwise(inside)),
-                    ">",
-                    0,
-                ),
-            ),
-            claim("ours: momentum at gamma 1", min(large[1:]) - large[0]),
+        "figure5",
+        claim(
+            "Figure 5",
+            max(a - b for a, b in pairwise(dead))
+            if few[-1] < 10 and dead[-1] > dead[0]
+            else math.nan,
+            first=dead[0],
+            last=dead[-1],
         ),
+        claim("Figure 5, caption", few[0], few[-1]),
+        claim(
+            "Figure 5: no change up to beta 0.7",
+            max(early) if min(late) > 5 else math.nan,
+            late=min(late),
+        ),
+        claim(
+            "Section 5: from the linear cone into the dead one",
+            (_from_linear_cone(small[-1], 1) if _from_linear_cone(small[0], 1) == 0 else math.nan),
+        ),
+        claim(
+            "Figure 5: the interior fills",
+            min(b - a for a, b in pairwise(inside)),
+            first=inside[0],
+            last=inside[-1],
+        ),
+        claim("ours: momentum at gamma 1", min(large[1:]) - large[0]),
+        rows=rows,
+        figure=picture,
     )
-
-
-COLUMNS = (
-    "gamma", "beta", "optimum %", "dead %", "other %", "dead % at w < 0", "dead % at w > 0",
-    "stop at the surface %", "stop in the interior %",
-)  # fmt: skip
 
 
 def starts(world: Dying, gamma: float, beta: float) -> Any:
@@ -231,3 +179,141 @@ def _draw_maps(found: list[Any]) -> Any:
         ax.label_outer()
     basin_legend(figure)
     return figure
+
+
+#: Weights at which the attracting line is located.
+LINE = (0.2, 0.5, 0.8)
+
+
+@costs(3)
+def figure3(world: Dying) -> Exhibit:
+    """The vector field of one unit at four scales; where starts on a grid over [-2, 2]^2 end
+    without momentum, by quadrants; the loss's minimum for Delta = 0 and 0.1; and the line in the
+    lower right quadrant at gamma 0.1, 0.01 and 0.001, with two paths towards it."""
+    rows = []
+    for gamma in world.size((1.0, 0.1, 0.01, 0.001), (1.0, 0.1, 0.01, 0.001), (1.0, 0.001)):
+        found = starts(world, gamma, 0.0)
+        half = found.axis < 0
+        lower_left = found.classes[np.ix_(half, half)]
+        # an update moves w by about eta gamma at most: starts nearer to w = 0 may jump across it
+        away = found.classes[np.ix_(half, found.axis < -found.eta * gamma)]
+        shares = [100 * float((part == 1).mean()) for part in (lower_left, away)]
+        sides = [sides_dead(found, window)[1] for window in WINDOWS]
+        rows.append((gamma, shares[0], min(sides), _left_in_cone(world, gamma), shares[1]))
+    table = np.array(rows)
+    gammas = [row[0] for row in rows]
+    best = {shift: [_optimum(world, gamma, shift) for gamma in gammas] for shift in (0.0, 0.1)}
+    nearer = all(b[0] < a[0] for a, b in pairwise(best[0.0]))
+    lines = np.array([[_attracting_line(world, g, w) for w in LINE] for g in (0.1, 0.01, 0.001)])
+    moved = bool((np.diff(lines, axis=0) < 0).all() and lines[0].min() > SURFACE)
+    pulled = max(_approach(world, gamma) for gamma in (0.1, 0.01))
+    return exhibit(
+        world.settings(),
+        "figure3",
+        claim("Figure 3", table[-1, 2]),
+        claim("Figure 3: gradients in the dead cone", table[:, 3].max()),
+        claim(
+            "Section 5: the optimum ends between the cones",
+            max(best[0.0][-1][1], best[0.1][-1][1]) if nearer else math.nan,
+            max(ratio for _, ratio in best[0.0]) if nearer else math.nan,
+        ),
+        claim(
+            "Section 5: an attracting line",
+            lines[-1].max() if moved and pulled < 0.5 else math.nan,
+            least=lines[0].min(),
+            pulled=pulled,
+            surface=SURFACE,
+        ),
+        claim("Section 5: lower left quadrant", table[:, 1].min(), table[:, 4].min()),
+        rows=rows,
+        figure=None if world.tiny else _draw_fields([row[0] for row in rows]),
+    )
+
+
+def _left_in_cone(world: Dying, gamma: float) -> float:
+    """The gradient's norm in the dead cone over that of the affine model and over the bound of
+    (27)-(29), at most."""
+    w = np.tile([-1.0, -0.3, -0.1, 0.1, 0.3, 1.0], 3)
+    h = np.repeat([4.0, 6.0, 8.0], 6)
+    b = -h * np.abs(w)
+    gw, gb = world.gradient(w[:, None], b, gamma)
+    return float((np.hypot(gw[:, 0], gb) / np.hypot(w - gamma, b) / left_at(h)).max())
+
+
+def _optimum(world: Dying, gamma: float, delta: float) -> tuple[float, float]:
+    """|(w, b)| and |b|/|w| of the minimum of the loss, searched from twice its scale."""
+    from scipy.optimize import minimize
+
+    options = {"xatol": 1e-9, "fatol": 1e-18}
+    found: Any = minimize(
+        lambda v: float(world.loss([gamma * v[0]], gamma * v[1], [gamma], delta)) / gamma**2,
+        [2.0, delta / gamma + 1.0],
+        method="Nelder-Mead",
+        options=options,
+    )
+    w, b = gamma * found.x
+    return math.hypot(w, b), abs(b) / abs(w)
+
+
+def _attracting_line(world: Dying, gamma: float, w: float) -> float:
+    """h = b/w at which descent stops turning at this w, if it turns towards it from all h below
+    and from all above; else NaN."""
+
+    def falls(h: Any) -> Any:
+        gw, gb = world.gradient(np.full((np.size(h), 1), w), np.ravel(h) * w, gamma)
+        return gb - np.ravel(h) * gw[:, 0] > 0
+
+    grid = np.linspace(-32.0, -0.02, 400)
+    turns = falls(grid)
+    if turns[0] or not turns[-1] or (np.diff(turns.astype(int)) < 0).any():
+        return math.nan
+    k = int(turns.argmax())
+    low, high = grid[k - 1], grid[k]
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if falls(middle)[0] else (middle, high)
+    return float(high)
+
+
+def _approach(world: Dying, gamma: float) -> float:
+    """Two paths of descent of length 1 from w = 1, one from above the line and one from below: what
+    is left of their distance from it, at most; infinite without a line."""
+    line = _attracting_line(world, gamma, 1.0)
+    if math.isnan(line):
+        return math.inf
+    w, b = np.ones(2), np.array([0.4, 1.3]) * line
+    start = np.abs(b - line)
+    for _ in range(500):
+        gw, gb = world.gradient(w[:, None], b, gamma)
+        length = np.hypot(gw[:, 0], gb)
+        w, b = w - 2e-3 * gw[:, 0] / length, b - 2e-3 * gb / length
+    ends = [_attracting_line(world, gamma, float(at)) for at in w]
+    return float((np.abs(b - w * ends) / start).max())
+
+
+def _draw_fields(gammas: list[float]) -> Any:
+    figure, axes = empty_figure((14, 3.7), 1, len(gammas))
+    for ax, gamma in zip(axes, gammas, strict=True):
+        _draw_field(gamma, ax)
+        ax.label_outer()
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label="log10 |gradient|")
+    return figure
+
+
+def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
+    """Streamlines of gradient descent over the size of the gradient (figure 3)."""
+    from relunorm.dying.basins import MARK, draw_cone
+
+    axis = np.linspace(-extent, extent, 161)
+    w, b = np.meshgrid(axis, axis)
+    dw, db = vector_field(w, b, gamma)
+    size = np.log10(np.maximum(np.hypot(dw, db), 1e-9))
+    ax.imshow(
+        size, origin="lower", extent=(-extent, extent, -extent, extent), cmap="viridis",
+        vmin=-5, vmax=0.5, aspect="equal",
+    )  # fmt: skip
+    ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
+    draw_cone(ax, extent)
+    ax.plot(gamma, 0.0, zorder=5, **MARK)
+    ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
+    ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)

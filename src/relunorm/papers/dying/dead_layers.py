@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.one_unit import active_points, along_last, random_units
-from relunorm.papers.exhibit import Exhibit, from_claims
+from relunorm.papers.exhibit import Exhibit
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
 Array = NDArray[np.float64]
 #: Scales of Section 6 and Theorem D.1: below 1 and above.
@@ -37,31 +37,28 @@ def setting(world: Dying) -> Exhibit:
     on = z > 0
     larger = ~above
     turns = max(_rotation_error(world.rotation(unit[0], rng), unit[0]) for unit in units)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "setting",
-        "Section 3: targets, surrogate and rotations",
-        (
-            claim("Figure 1: gamma is a variance", scaled.var(), scaled.std()),
-            claim("(3)-(4) rotated target", turned),
-            claim(
-                "(11) equal errors",
-                np.abs(error - surrogate)[above].max(),
-                np.abs((error - surrogate) * on)[above].max(),
-            ),
-            claim(
-                "(12) larger errors",
-                (error >= surrogate)[larger].mean(),
-                ((error > 0) & (error <= surrogate))[larger].mean(),
-            ),
-            claim(
-                "Section 3: same sign",
-                (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
-                _alike(error * on, surrogate * on).mean(),
-            ),
-            claim("ours: signs in expectation", _opposite_gradients(world)),
-            claim("(13)-(14) rotation", turns),
+        claim("Figure 1: gamma is a variance", scaled.var(), scaled.std()),
+        claim("(3)-(4) rotated target", turned),
+        claim(
+            "(11) equal errors",
+            np.abs(error - surrogate)[above].max(),
+            np.abs((error - surrogate) * on)[above].max(),
         ),
-        settings=world.settings(),
+        claim(
+            "(12) larger errors",
+            (error >= surrogate)[larger].mean(),
+            ((error > 0) & (error <= surrogate))[larger].mean(),
+        ),
+        claim(
+            "Section 3: same sign",
+            (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
+            _alike(error * on, surrogate * on).mean(),
+        ),
+        claim("ours: signs in expectation", _opposite_gradients(world)),
+        claim("(13)-(14) rotation", turns),
     )
 
 
@@ -83,33 +80,30 @@ def scaling(world: Dying) -> Exhibit:
     pairs = [(net, gamma) for net in (*biased, *plain) for gamma in GAMMAS]
     layerwise = max(_rescaled_error(world, net, gamma, x) for net, gamma in pairs)
     above = [_factor_gaps(world, net, gamma) for net in biased for gamma in (0.5, 3.0)]
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "scaling",
-        "Section 6 and Theorem D.1: dead layers and scales",
-        (
-            claim(
-                "Figure 6, caption: gradients",
-                max(moving for moving, _ in caption),
-                (
-                    max(still for _, still in caption)
-                    if [moving for moving, _ in caption] == [4, 2, 0]
-                    else math.nan
-                ),
+        claim(
+            "Figure 6, caption: gradients",
+            max(moving for moving, _ in caption),
+            (
+                max(still for _, still in caption)
+                if [moving for moving, _ in caption] == [4, 2, 0]
+                else math.nan
             ),
-            claim("Section 6: one unit rescales", _proportional(world, rng.normal(size=(2, 50)))),
-            claim("Theorem D.1", sum(works), left if all(works) else math.nan, works=len(works)),
-            claim(
-                "Theorem D.1, proof: gamma_n and alpha_n",
-                min(min(gaps) for gaps in above),
-                (
-                    min(min(gaps[1:]) for gaps in above)
-                    if max(abs(gaps[0]) for gaps in above) <= ROUNDING
-                    else math.nan
-                ),
-            ),
-            claim("ours: layer-wise rescaling", layerwise),
         ),
-        settings=world.settings(),
+        claim("Section 6: one unit rescales", _proportional(world, rng.normal(size=(2, 50)))),
+        claim("Theorem D.1", sum(works), left if all(works) else math.nan, works=len(works)),
+        claim(
+            "Theorem D.1, proof: gamma_n and alpha_n",
+            min(min(gaps) for gaps in above),
+            (
+                min(min(gaps[1:]) for gaps in above)
+                if max(abs(gaps[0]) for gaps in above) <= ROUNDING
+                else math.nan
+            ),
+        ),
+        claim("ours: layer-wise rescaling", layerwise),
     )
 
 

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from relunorm.dying.basins import basin
 from relunorm.dying.cones import dead_below, firing_probability, linear_above
-from relunorm.dying.target import TargetScaler
+from relunorm.dying.target import TargetScaler, rescale_targets, single_factor
 from relunorm.network import Network
-from relunorm.papers.dying.theory.oscillation import momentum
-from relunorm.papers.dying.theory.rescale import rescale_targets, single_factor
-from relunorm.papers.dying.theory.trajectories import trajectory
-from relunorm.papers.dying.theory.unit_loss import gradient, loss
-from relunorm.papers.world import World, he_network
+from relunorm.papers.dying.oscillation import momentum
+from relunorm.papers.dying.unit_loss import gradient, loss, trajectory
+from relunorm.papers.exhibit import World, he_network
 
 Array = NDArray[np.float64]
 Table = dict[str, tuple[Array, Array]]

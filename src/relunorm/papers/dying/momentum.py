@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check
+from relunorm.papers.checklist import words_of
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
 Array = NDArray[np.float64]
 #: Step sizes and momenta of the paths of Section 4.
@@ -34,32 +33,22 @@ def figure2(world: Dying) -> Exhibit:
     short_of_one = 1e-9
     last = np.linalg.eigvals(world.momentum(eta, 1 - short_of_one).matrix)
     gaps = [_first_complex(world, e) - ((1 - e) / (1 + e)) ** 2 for e in (0.01, 0.1, 0.5, 0.9)]
-    return Exhibit(
-        "figure2",
-        "Figure 2: the momentum system",
-        ("beta", "complex eigenvalues", "sign changes of a path"),
-        tuple(rows),
-        "At beta = 0 one eigenvalue is 0, on the edge of the right half. The right panel shows one "
-        "parameter, not b/|w|.",
-        None if world.tiny else _draw_momentum(world, eta, high),
+    return exhibit(
         world.settings(eta=eta),
-        (
-            claim("Figure 2", high),
-            claim("ours: where the eigenvalues become complex", max(map(abs, gaps))),
-            claim(
-                "Figure 2: ends at 1",
-                Check(
-                    "farthest from 1 at beta = 1 - 1e-9",
-                    np.abs(last - 1).max(),
-                    "<=",
-                    1.01 * math.sqrt(eta * short_of_one),
-                ),
-            ),
-            claim(
-                "Figure 2: oscillation",
-                min(count - 1 if pair else 1 - count for _, pair, count in rows),
-            ),
+        "figure2",
+        claim("Figure 2", high),
+        claim("ours: where the eigenvalues become complex", max(map(abs, gaps))),
+        claim(
+            "Figure 2: ends at 1",
+            np.abs(last - 1).max(),
+            limit=1.01 * math.sqrt(eta * short_of_one),
         ),
+        claim(
+            "Figure 2: oscillation",
+            min(count - 1 if pair else 1 - count for _, pair, count in rows),
+        ),
+        rows=rows,
+        figure=None if world.tiny else _draw_momentum(world, eta, high),
     )
 
 
@@ -120,27 +109,20 @@ def affine(world: Dying) -> Exhibit:
     paths = [_path(eta, 0.0, 50) for eta in large_etas]
     ripples = all((path[1:] * path[:-1] < 0).all() for path in paths)
     negative = large[large.imag == 0].real.min() < 0
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "affine",
-        "Section 4: the momentum system",
-        (
-            claim("(17)-(18) affine gradients", _affine_error(world)),
-            claim("(19)-(20) momentum system", _by_updates(world)),
-            claim(
-                "Section 4: right half",
-                values.real.min(),
-                (
-                    moving
-                    if np.abs(values).max() < 1 and np.abs(at_rest).max() < 1e-12
-                    else math.nan
-                ),
-            ),
-            claim(
-                "Section 4: step sizes up to 2",
-                np.abs(large).max() if negative and ripples else np.inf,
-            ),
-            claim("Section 4: independent of gamma", _apart(world)),
+        claim("(17)-(18) affine gradients", _affine_error(world)),
+        claim("(19)-(20) momentum system", _by_updates(world)),
+        claim(
+            "Section 4: right half",
+            values.real.min(),
+            (moving if np.abs(values).max() < 1 and np.abs(at_rest).max() < 1e-12 else math.nan),
         ),
+        claim(
+            "Section 4: step sizes up to 2", np.abs(large).max() if negative and ripples else np.inf
+        ),
+        claim("Section 4: independent of gamma", _apart(world)),
     )
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.theory.unit_loss import normal_pdf
-from relunorm.papers.exhibit import Exhibit, from_claims
+from relunorm.papers.dying.unit_loss import normal_pdf
+from relunorm.papers.exhibit import Exhibit
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
 Array = NDArray[np.float64]
 #: Units that fire less often are called dead.
@@ -41,32 +41,24 @@ def unit(world: Dying) -> Exhibit:
     linear = _cone(world, 1.0, world.linear_above)
     mirrored = all(world.linear_above(eps) == -world.dead_below(eps) for eps in EPSILONS)
     inside = "how often just inside over eps (eps 0.01, 0.001, 0.0001; more than eps just outside)"
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "unit",
-        "Section 5: one ReLU unit",
-        (
-            claim("(21)-(23) firing probability", _sampled(world, w, b)),
-            claim("after (23): dead cone", dead[0], dead[1], inside=inside),
-            claim(
-                "after (23): linear cone",
-                linear[0],
-                linear[1] if mirrored else math.nan,
-                inside=inside,
-            ),
-            claim("(24) loss", float(printed), float(corrected)),
-            claim(
-                "(25)-(26) gradients", max(_apart(*pair) for pair in zip(own, wanted, strict=True))
-            ),
-            claim("(27)-(29) rotated gradients", float(max(rotated))),
-            claim("Section 5: critical points", _critical(world)),
-            claim("Section 5: saddle points", _saddles(world)),
-            claim("Section 5: linear cone is affine", _linear_cone(world)),
-            claim(
-                "ours: the field is homogeneous",
-                max(_apart_by(world, k, units, own) for k in (0.01, 0.5, 5.0, 300.0)),
-            ),
+        claim("(21)-(23) firing probability", _sampled(world, w, b)),
+        claim("after (23): dead cone", dead[0], dead[1], inside=inside),
+        claim(
+            "after (23): linear cone", linear[0], linear[1] if mirrored else math.nan, inside=inside
         ),
-        settings=world.settings(),
+        claim("(24) loss", float(printed), float(corrected)),
+        claim("(25)-(26) gradients", max(_apart(*pair) for pair in zip(own, wanted, strict=True))),
+        claim("(27)-(29) rotated gradients", float(max(rotated))),
+        claim("Section 5: critical points", _critical(world)),
+        claim("Section 5: saddle points", _saddles(world)),
+        claim("Section 5: linear cone is affine", _linear_cone(world)),
+        claim(
+            "ours: the field is homogeneous",
+            max(_apart_by(world, k, units, own) for k in (0.01, 0.5, 5.0, 300.0)),
+        ),
     )
 
 
@@ -97,17 +89,14 @@ def appendix_c(world: Dying) -> Exhibit:
         w = rng.uniform(0.1, 3.0) * (side + along_last(np.cos(angle) * rng.choice([-1, 1])))
         error = world.rotation(w, rng) @ (w - along_last(gamma))
         across.append(abs(np.linalg.norm(error[:-1]) / (gamma * np.sin(angle)) - 1))
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "appendix_c",
-        "Appendix C: gradients of the last weight",
-        (
-            claim("(30)-(32) one weight", float(max(rotated))),
-            claim("Lemma C.1", float(max(lemma1))),
-            claim("Lemma C.2", float(max(across))),
-            claim("Lemma C.3", float(max(lemma3))),
-            claim("Proposition C.1", float(max(direct))),
-        ),
-        settings=world.settings(),
+        claim("(30)-(32) one weight", float(max(rotated))),
+        claim("Lemma C.1", float(max(lemma1))),
+        claim("Lemma C.2", float(max(across))),
+        claim("Lemma C.3", float(max(lemma3))),
+        claim("Proposition C.1", float(max(direct))),
     )
 
 

@@ -1,21 +1,23 @@
-"""Figures 1 and 6 of seed 002: networks trained at many target scales."""
+"""Figures 1 and 6 of seed 002, networks trained at many target scales, and the data they take."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import LEVEL, Check, Claim, more_often
+from relunorm.errors import InvalidInputError
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import LEVEL, Claim, more_often
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
-from relunorm.papers.regression_data import Tables, load_tables
 
-claim = claims_of("dying")
+claim, exhibit = words_of("dying")
 
-SIGNS = "one-sided sign test over the seeds, 5 % level (five seeds that agree give 1/32)"
 #: Scales and shifts of the targets whose fits are compared with those of (1, 0).
 SMALL, LARGE, SHIFT = 1e-4, 1e2, 10.0
 
@@ -49,22 +51,15 @@ def figure1(world: Dying) -> Exhibit:
         for part, runs in (("fit", error), ("dead units", dead))
         for run in runs
     ]
-    return Exhibit(
-        "figure1",
-        "Figure 1: error and dead units against scale and shift of the targets",
-        ("part", "optimizer", "gamma", "delta", "seed", "MSE / gamma^2", "dead share"),
-        tuple(rows),
-        "Deaths come late: with fewer than about 10,000 updates there are none. The paper's length "
-        "is 250,000 updates, at which the error at gamma = 100 was 0.155 times that at 1: the fits "
-        "here say how fast, not how far (docs/papers.md).",
-        None if world.tiny else _draw_figure1(error, dead),
+    return exhibit(
         world.settings(updates=deaths[0].updates),
-        (
-            _fit("small gamma", error, fits[0].updates, gamma=SMALL, delta=0.0),
-            _fit("large gamma", error, fits[0].updates, gamma=LARGE, delta=0.0),
-            _fit("away from delta 0", error, fits[0].updates, gamma=1.0, delta=SHIFT),
-            *_dead_units(dead, deaths[0].updates),
-        ),
+        "figure1",
+        _fit("small gamma", error, fits[0].updates, gamma=SMALL, delta=0.0),
+        _fit("large gamma", error, fits[0].updates, gamma=LARGE, delta=0.0),
+        _fit("away from delta 0", error, fits[0].updates, gamma=1.0, delta=SHIFT),
+        *_dead_units(dead, deaths[0].updates),
+        rows=rows,
+        figure=None if world.tiny else _draw_figure1(error, dead),
     )
 
 
@@ -102,15 +97,12 @@ def _fit(where: str, runs: list[dict[str, Any]], updates: int, gamma: float, del
     ratio = float(np.median(np.array(there) / np.array(normal)))
     return claim(
         item,
-        Check(
-            f"p of a larger MSE / gamma^2 at gamma {gamma:g}, delta {delta:g} ({ratio:.3g} times)",
-            worse,
-            "<=",
-            LEVEL,
-        ),
-        printed="the fit to the training data is worse than with targets of mean 0 and variance 1",
+        worse,
         short="" if better <= LEVEL else "the seeds do not decide it on this one data set",
-        basis=f"{SIGNS}; {updates:,} of the paper's 250,000 updates",
+        gamma=gamma,
+        delta=delta,
+        ratio=ratio,
+        updates=updates,
     )
 
 
@@ -131,19 +123,13 @@ def _dead_units(runs: list[dict[str, Any]], updates: int) -> list[Claim]:
     return [
         claim(
             "Figure 1, dead units",
-            Check(
-                f"p of more dead at gamma {SMALL:g} than at 1, Adam ({np.mean(adam[0]):.2g} % "
-                f"more; {100 * max(sgd):.2g} % at most with gradient descent, whose MSE / gamma^2 "
-                f"is still {fitted:.2g})",
-                adam[1] if max(sgd) <= 0 else 1.0,
-                "<=",
-                LEVEL,
-            ),
+            adam[1] if max(sgd) <= 0 else 1.0,
             short="" if against else undecided,
-            basis=(
-                f"{SIGNS}; with gradient descent none of any seed; {updates:,} of the paper's "
-                "250,000 updates"
-            ),
+            gamma=SMALL,
+            more=np.mean(adam[0]),
+            most=100 * max(sgd),
+            fitted=fitted,
+            updates=updates,
         ),
         claim(
             "Figure 1: only with momentum",
@@ -191,16 +177,12 @@ def figure6(world: Dying) -> Exhibit:
         (*setting, *(100 * float(np.mean(shares)) for shares in deaths))
         for setting, deaths in found.items()
     ]
-    return Exhibit(
-        "figure6",
-        "Figure 6: dead units in deeper networks",
-        ("network", "optimizer", "depth", "born dead %", "after a third %", "dead %"),
-        tuple(rows),
-        "Shares in the worst layer, means over the seeds; gamma = 1e-4. The paper prints neither "
-        "its residual block nor its length: here x + W relu(BN(x)).",
-        None if world.tiny else _draw_figure6(plan, rows),
+    return exhibit(
         world.settings(updates=plan.updates, gamma=plan.gamma, seeds=list(plan.seeds)),
-        tuple(_depth_claims(plan, found)),
+        "figure6",
+        *tuple(_depth_claims(plan, found)),
+        rows=rows,
+        figure=None if world.tiny else _draw_figure6(plan, rows),
     )
 
 
@@ -213,22 +195,18 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
         deaths = found[kind, optimizer, depth]
         return [d - b for b, d in zip(deaths[0], deaths[when], strict=True)]
 
-    def deeper(item: str, printed: str, kind: str, when: int = 2) -> Claim:
+    def deeper(item: str, kind: str, when: int = 2) -> Claim:
         deep, flat = (added(kind, "adam", depth, when) for depth in (high, low))
         more, fewer = more_often(deep, flat)
         means = [100 * float(np.mean(part)) for part in (flat, deep)]
         return claim(
             item,
-            Check(
-                f"p of more dying with {high} than with {low} layers ({means[0]:.1f} % and "
-                f"{means[1]:.1f} % die; p of less {fewer:.2g})",
-                more,
-                "<=",
-                LEVEL,
-            ),
-            printed=printed,
+            more,
             short="" if fewer <= LEVEL else undecided,
-            basis=SIGNS,
+            high=high,
+            low=low,
+            means=means,
+            fewer=fewer,
         )
 
     born = {depth: found["mlp", "adam", depth][0] for depth in (low, high)}
@@ -245,18 +223,9 @@ def _depth_claims(plan: Any, found: dict[Any, Any]) -> list[Claim]:
             high=high,
             low=low,
         ),
-        deeper("Figure 6, depth", "deeper perceptrons die more", "mlp"),
-        deeper(
-            "Figure 6, residual depth",
-            "deeper residual networks with batch norm die more too",
-            "residual",
-        ),
-        deeper(
-            "Figure 6, faster with depth",
-            "and they die faster (after a third of the updates)",
-            "mlp",
-            when=1,
-        ),
+        deeper("Figure 6, depth", "mlp"),
+        deeper("Figure 6, residual depth", "residual"),
+        deeper("Figure 6, faster with depth", "mlp", when=1),
         claim(
             "Figure 6, SGD",
             100 * max(map(max, sgd)),
@@ -278,3 +247,78 @@ def _draw_figure6(plan: Any, rows: list[tuple[Any, ...]]) -> Any:
         ax.set_title("perceptron" if kind == "mlp" else "residual + batch norm")
         ax.legend()
     return figure
+
+
+Tables = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def load_tables(sources: Iterable[str], target: str | None = None) -> Tables:
+    """Data sets by name; ``target`` is the column to predict of files that name none.
+
+    - ``diabetes``: scikit-learn's 442 patients; ``friedman``: 1,000 generated rows of Friedman's
+      first function
+    - ``FILE`` or ``FILE?target=COLUMN``: a table that `relunorm.io.table` reads
+    - ``openml:NAME``: by `sklearn.datasets.fetch_openml`, which needs a network
+    """
+    tables: Tables = {}
+    sources = list(sources)
+    if target is not None and not any(map(_is_file, sources)):
+        raise InvalidInputError(
+            f"target {target!r} names a column of a file, but {', '.join(sources)} have their own"
+        )
+    for source in sources:
+        named = source if target is None or not _is_file(source) else f"{source}?target={target}"
+        name, table = _one(named)
+        if name in tables:
+            raise InvalidInputError(f"two data sets are called {name!r}")
+        tables[name] = table
+    return tables
+
+
+def _is_file(source: str) -> bool:
+    """Whether it is a file whose target is not yet named."""
+    named = source in ("diabetes", "friedman") or source.startswith("openml:")
+    return not named and "?target=" not in source
+
+
+def _one(source: str) -> tuple[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    if source == "diabetes":
+        from sklearn.datasets import load_diabetes
+
+        bunch: Any = load_diabetes()
+        return source, (bunch.data, bunch.target)
+    if source == "friedman":
+        from sklearn.datasets import make_friedman1
+
+        made: Any = make_friedman1(1000, 8, noise=1.0, random_state=0)
+        return source, (made[0], made[1])
+    if source.startswith("openml:"):
+        return source[7:], _openml(source[7:])
+    from relunorm.io.table import read_table
+
+    file, _, target = source.partition("?target=")
+    table = read_table(Path(file), target or None)
+    if table.y is None:
+        raise InvalidInputError(f"{file}: which column is the target? write {file}?target=COLUMN")
+    if table.y.ndim != 1:
+        raise InvalidInputError(
+            f"{file}: the target has shape {table.y.shape}, expected one column"
+        )
+    return Path(file).stem, (table.x, table.y)
+
+
+def _openml(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    from urllib.error import URLError
+
+    from sklearn.datasets import fetch_openml
+
+    try:
+        bunch: Any = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
+    except (URLError, OSError) as error:
+        raise InvalidInputError(
+            f"openml:{name} could not be fetched ({error}); pass a file"
+        ) from None
+    x = np.asarray(bunch.data, dtype=np.float64)
+    y = np.asarray(bunch.target, dtype=np.float64)
+    keep = np.isfinite(x).all(axis=1) & np.isfinite(y)
+    return x[keep], y[keep]

@@ -1,11 +1,9 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run."""
 
 from relunorm.papers.exhibit import Make
-from relunorm.papers.pieces.background import background
-from relunorm.papers.pieces.examples import examples, figures12
-from relunorm.papers.pieces.gradients import gradients
+from relunorm.papers.pieces.examples import background, examples, figures12
 from relunorm.papers.pieces.laws import Pieces
-from relunorm.papers.pieces.maps import atoms, theorem6_table
+from relunorm.papers.pieces.maps import atoms, gradients, theorem6_table
 from relunorm.papers.pieces.proposition3 import partition
 
 WORLD = Pieces

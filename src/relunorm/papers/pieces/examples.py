@@ -1,5 +1,5 @@
-"""Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang): figures 1 and 2 and
-the examples."""
+"""Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang): figures 1 and 2, the
+examples, and what the text says of density and of frames on the way."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import ROUNDING, Check
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import ROUNDING
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
-claim = claims_of("pieces")
+claim, exhibit = words_of("pieces")
 
 Array = NDArray[np.float64]
 #: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
@@ -78,15 +78,14 @@ def figures12(world: Pieces) -> Exhibit:
         "Figure 2, right, has no biases."
     )
     columns = ("network", *(column.replace("_", " ") for column in TILING))
-    return Exhibit(
-        "figures12",
-        "Figures 1 and 2: polygon tilings",
-        columns,
-        tuple(rows),
-        note,
-        _picture(world, panels),
+    return exhibit(
         world.settings(),
-        claims,
+        "figures12",
+        *claims,
+        columns=columns,
+        rows=rows,
+        note=note,
+        figure=_picture(world, panels),
     )
 
 
@@ -129,27 +128,20 @@ def examples(world: Pieces) -> Exhibit:
     wrong_printed, wrong = _first_layer_labels(world, nets[:5], rng.normal(size=(40, 2)))
     on, elsewhere = _zero_first_map(world)
     closed, interior, sampled = np.transpose([_closed_definition(world, rng) for _ in range(3)])
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "examples",
-        "Examples 1 and 2: configurations and their regions",
-        (
-            claim("Section 3.1: M1 = 0 has the zero configuration only", on, elsewhere),
-            claim("Example 1", _example1(world)),
-            claim("Example 2, regions of the first layer", wrong_printed, wrong),
-            claim("Example 2, zero configuration", lifted, others, nets=len(nets)),
-            claim("Example 2, number of regions", max(counts) if listed else math.inf),
-            claim(
-                "ours: configurations need an interior",
-                Check(
-                    "regions with an interior more or less than patterns of points, three "
-                    f"networks ({', '.join(map(str, interior))} of {closed.min()} patterns)",
-                    int(np.abs(interior - sampled).max()) if closed.min() == 32 else math.nan,
-                    "=",
-                    0,
-                ),
-            ),
+        claim("Section 3.1: M1 = 0 has the zero configuration only", on, elsewhere),
+        claim("Example 1", _example1(world)),
+        claim("Example 2, regions of the first layer", wrong_printed, wrong),
+        claim("Example 2, zero configuration", lifted, others, nets=len(nets)),
+        claim("Example 2, number of regions", max(counts) if listed else math.inf),
+        claim(
+            "ours: configurations need an interior",
+            int(np.abs(interior - sampled).max()) if closed.min() == 32 else math.nan,
+            interior=", ".join(map(str, interior)),
+            closed=closed.min(),
         ),
-        settings=world.settings(),
     )
 
 
@@ -288,3 +280,69 @@ def _draw(world: Pieces, ax: Any, net: Network, title: str) -> None:
         ax.text(*found.vertices(i).mean(axis=0), text, ha="center", va="center", fontsize=8)
     ax.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal", xlabel="$x_1$", ylabel="$x_2$")
     ax.set_title(title, fontsize=10)
+
+
+#: Slopes of the networks that approximate the indicator of [0, 1].
+SLOPES = tuple(10.0**k for k in range(1, 7))
+
+
+def background(world: Pieces) -> Exhibit:
+    """Networks of four units that approximate the indicator of [0, 1], with slopes 10 to 1e6: their
+    errors in L^1, L^2 and L^4 by quadrature and beside the jumps; and 20 tight frames of five
+    vectors in three dimensions with bounds A = B between 0.2 and 3."""
+    networks = [world.indicator(slope) for slope in SLOPES]
+    beside = min(_error_beside_jumps(net) for net in networks)
+    off = max(
+        abs(_error(net, slope, p) / _classical(slope, p) - 1)
+        for net, slope in zip(networks, SLOPES, strict=True)
+        for p in (1, 2, 4)
+    )
+    falls = max(_classical(SLOPES[-1], p) / _classical(SLOPES[0], p) for p in (1, 2, 4))
+    same, divided = _reconstructions(world)
+    return exhibit(
+        world.settings(),
+        "background",
+        claim("Introduction: dense in L^p", beside, off if falls < 0.1 else math.nan, falls=falls),
+        claim("Section 2: the dual of a tight frame", same, divided),
+    )
+
+
+def _error_beside_jumps(net: Network) -> float:
+    """The largest difference from the indicator of [0, 1] just left and right of 0 and of 1."""
+    step = 1e-13
+    x = np.array([[-step], [step], [1 - step], [1 + step]])
+    return float(np.abs(net(x)[:, 0] - [0.0, 1.0, 1.0, 0.0]).max())
+
+
+def _error(net: Network, slope: float, p: int) -> float:
+    """The error in L^p: Gauss and Legendre on the four ramps, and the largest value elsewhere."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    ramp = 0.5 / slope
+    total = 0.0
+    for low, value in ((-ramp, 0.0), (0.0, 1.0), (1 - ramp, 1.0), (1.0, 0.0)):
+        x = low + ramp * (nodes + 1) / 2
+        total += ramp / 2 * float(weights @ np.abs(net(x[:, None])[:, 0] - value) ** p)
+    x = np.array([-1.0, -2 * ramp, 2 * ramp, 0.5, 1 - 2 * ramp, 1 + 2 * ramp, 2.0])
+    rest = np.abs(net(x[:, None])[:, 0] - ((x > 0) & (x < 1))).max()
+    return math.inf if rest > 1e-6 else total ** (1 / p)
+
+
+def _classical(slope: float, p: int) -> float:
+    """The error of two ramps of this slope in L^p: 2 times the integral of (slope t)^p twice."""
+    return float((2 * 2**-p / (slope * (p + 1))) ** (1 / p))
+
+
+def _reconstructions(world: Pieces) -> tuple[float, float]:
+    """How far F F* y, and F F* y / A^2, are from y, for tight frames; NaN unless (1) is met with
+    equality."""
+    rng, gaps = world.rng, []
+    for bound in np.geomspace(0.2, 3.0, 20):
+        F = world.tight_frame(rng, float(bound))
+        y: NDArray[np.float64] = rng.normal(size=(3, 50))
+        sizes = np.linalg.norm(F.T @ y, axis=0) / np.linalg.norm(y, axis=0)
+        met = 1.0 if np.ptp(sizes) <= ROUNDING else math.nan
+        back = F @ F.T @ y
+        pair = [np.linalg.norm(v - y, axis=0) for v in (back, back / sizes.mean() ** 2)]
+        gaps.append([met * float((gap / np.linalg.norm(y, axis=0)).max()) for gap in pair])
+    same, divided = np.array(gaps).max(axis=0)
+    return float(same), float(divided)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relunorm.lipschitz.methods.theorem6 import theorem6
 from relunorm.network import Network
-from relunorm.papers.world import World, he_network
+from relunorm.papers.exhibit import World, he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 

@@ -1,8 +1,4 @@
-"""Seed 003, Proposition 3 and Corollary 4: the pieces.
-
-Theorems 5 and 6 and equations (10) to (12) live in `relunorm.papers.pieces.maps`, (13) to (15) in
-`relunorm.papers.pieces.gradients`.
-"""
+"""Seed 003, Proposition 3 and Corollary 4: the pieces."""
 
 from __future__ import annotations
 
@@ -15,14 +11,14 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, costs, from_claims
+from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
-claim = claims_of("pieces")
+claim, exhibit = words_of("pieces")
 
 Array = NDArray[np.float64]
 
@@ -50,34 +46,30 @@ def partition(world: Pieces) -> Exhibit:
     one_bit, touching, mistaken = _one_bit(found)
     jump, edges = _jumps(found)
     not_empty, open_ = _surplus(world, rng)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "partition",
-        "Proposition 3 and Corollary 4: partitions that refine",
-        (
-            claim("Proposition 3 (i)", maps),
-            claim("Proposition 3 (ii)", volumes if strays == 0 else math.inf),
-            claim("Proposition 3, index of Theta", printed, maps),
-            claim("footnote 1: pieces agree on their boundaries", jump, edges=edges),
-            claim(
-                "Corollary 4 (i)",
-                not_empty,
-                open_ if doubled == 0 and gap <= ROUNDING else math.inf,
-                x=len(x),
-            ),
-            claim(
-                "Corollary 4 (ii)",
-                leave if not_linear <= ROUNDING else math.inf,
-                x=len(x),
-                conic=len(conic),
-            ),
-            claim(
-                "ours: one bit apart is not adjacent",
-                one_bit - touching if mistaken == 0 else math.nan,
-            ),
+        claim("Proposition 3 (i)", maps),
+        claim("Proposition 3 (ii)", volumes if strays == 0 else math.inf),
+        claim("Proposition 3, index of Theta", printed, maps),
+        claim("footnote 1: pieces agree on their boundaries", jump, edges=edges),
+        claim(
+            "Corollary 4 (i)",
+            not_empty,
+            open_ if doubled == 0 and gap <= ROUNDING else math.inf,
+            x=len(x),
+        ),
+        claim(
+            "Corollary 4 (ii)",
+            leave if not_linear <= ROUNDING else math.inf,
+            x=len(x),
+            conic=len(conic),
+        ),
+        claim(
+            "ours: one bit apart is not adjacent", one_bit - touching if mistaken == 0 else math.nan
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",
         figure=None if world.tiny else _refinement(found),
-        settings=world.settings(),
     )
 
 

@@ -3,10 +3,9 @@
 from relunorm.papers.exhibit import Make, judged
 from relunorm.papers.reduced.claims import JUDGES
 from relunorm.papers.reduced.constrained_runs import FIGURES, Experiment, franke
-from relunorm.papers.reduced.density import density
 from relunorm.papers.reduced.depth import depth, derived
 from relunorm.papers.reduced.laws import Reduced
-from relunorm.papers.reduced.theorems import identities, thresholds, unit_rows
+from relunorm.papers.reduced.theorems import density, identities, thresholds, unit_rows
 
 WORLD = Reduced
 EXHIBITS: dict[str, Make] = {

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from relunorm.papers.checklist import claims_of
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.checklist import words_of
+from relunorm.papers.claim import LEVEL, Claim
 from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.reduced.laws import Reduced
 
-claim = claims_of("reduced")
+claim, _ = words_of("reduced")
 
 Judge = Callable[[Exhibit, Reduced], Iterable[Claim]]
-#: Two-sided probability below which a difference is believed, fixed before any run.
-SIGNIFICANT = 0.05
-SIGNS = "two-sided sign test of the validation errors over the starts at the 5 % level"
-ALONG = "two-sided sign test of the errors at 81 points of the cut over the starts, 5 % level"
-SPREADS = (
-    "Pitman and Morgan's paired test of two variances of log validation errors, by ranks, at the "
-    "5 % level"
-)
 
 
 def _better(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
@@ -29,15 +21,8 @@ def _better(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
     A sign test that decides neither way is not a refutation: then the run is called too short.
     """
     row = max((r for r in rows if r["run"].startswith("constrained")), key=_p_better)
-    return _signs(
-        item,
-        "from the same starts the constrained runs fit better than the unconstrained one",
-        f"{row['run']} is better",
-        row["better than unconstrained"],
-        row["sign test p"],
-        row["starts"],
-        full,
-    )
+    told = (row["better than unconstrained"], row["sign test p"], row["starts"], full)
+    return _signs(item, *told, run=row["run"])
 
 
 def _steadier(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
@@ -50,40 +35,27 @@ def _steadier(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
     ratio = row["spread of log error"] / free["spread of log error"]
     return claim(
         item,
-        Check(
-            f"p of a smaller spread of the log error ({row['run']}: {ratio:.2f} of the "
-            "unconstrained one's)",
-            p if less else 1.0,
-            "<=",
-            SIGNIFICANT,
-        ),
-        printed="with the constraint the result depends less on the random start",
+        p if less else 1.0,
         short=_short(1.0 if less else p, row["starts"], full),
-        basis=SPREADS,
+        run=row["run"],
+        ratio=ratio,
     )
 
 
 def _short(p_against: float, starts: int, full: bool) -> str:
     """Why an undecided test is no refutation; nothing if it decides against the claim."""
-    if p_against <= SIGNIFICANT:
+    if p_against <= LEVEL:
         return ""
     return f"{starts} starts of a limited number of steps do not decide it" + (
         "" if full else "; --full runs 20"
     )
 
 
-def _signs(
-    item: str, printed: str, what: str, wins: int, p: float, n: int, full: bool, basis: str = SIGNS
-) -> Claim:
+def _signs(item: str, wins: int, p: float, n: int, full: bool, **words: str) -> Claim:
     """A sign test of ``wins`` of ``n`` starts; what decides neither way is called too short."""
     more = wins > n / 2
-    return claim(
-        item,
-        Check(f"sign-test p of '{what}' ({wins} of {n})", p if more else 1.0, "<=", SIGNIFICANT),
-        printed=printed,
-        short=_short(1.0 if more else p, n, full),
-        basis=basis,
-    )
+    short = _short(1.0 if more else p, n, full)
+    return claim(item, p if more else 1.0, short=short, wins=wins, n=n, **words)
 
 
 def _p_better(row: dict[str, Any]) -> float:
@@ -106,15 +78,7 @@ def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
             _better(f"Figure {k}", _rows(found, figure=k), world.full)
             for k in ("5.1", "5.2", "5.3")
         ),
-        _signs(
-            "Section 5.1: (5.3) against (5.2)",
-            "the tighter thresholds (5.3) fit better than the general ones (5.2)",
-            "(5.3) is better",
-            wins,
-            p,
-            starts,
-            world.full,
-        ),
+        _signs("Section 5.1: (5.3) against (5.2)", wins, p, starts, world.full),
         _steadier(
             "Section 5.1: less sensitive to the start", _rows(found, figure="all"), world.full
         ),
@@ -130,9 +94,8 @@ def _judge(item: str, cost: float, steadier: str = "", along: str = "") -> Judge
             claims.append(_steadier(steadier, _rows(found), world.full))
         if along:
             own = found.settings
-            told = (own["cut_wins"], own["cut_p"], len(own["starts"]), world.full, ALONG)
-            printed = "the improvement is visible along y = 0.2 x"
-            claims.append(_signs(along, printed, "constrained is nearer along it", *told))
+            told = (own["cut_wins"], own["cut_p"], len(own["starts"]), world.full)
+            claims.append(_signs(along, *told))
         return claims
 
     return costs(cost)(judge)

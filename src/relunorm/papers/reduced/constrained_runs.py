@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.papers.checklist import words_of
 from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.reduced.laws import Reduced
+
+_, exhibit = words_of("reduced")
 
 Array = NDArray[np.float64]
 
@@ -115,11 +118,6 @@ class Experiment:
 
 ONE = {"constrained (5.2)": "bounded", "constrained (5.3)": "tight"}
 MANY = {"constrained (4.3), corrected (4.5)": "bounded"}
-#: What it matters that the paper trains with another bound (random state 0).
-PRINTED_BOUND = (
-    "The paper trains with (4.5) as printed. With that bound the quick runs of figures 5.5 to 5.8 "
-    "are the same to six digits but for one, start 4 of figure 5.5, and no count changes."
-)
 SHALLOW_SINE = Experiment(1, (20,), ONE, 500)
 SHALLOW_FRANKE = Experiment(2, (40,), {"constrained (2.10)": "bounded"}, 150)
 
@@ -205,16 +203,12 @@ def figure(
     results = compare(world, experiment, starts)
     free, held = (np.array(errors) for errors in results["along"].values())
     wins, p = sign_test(held, free)
-    return Exhibit(
-        name,
-        f"Figure {name.removeprefix('figure')}: {experiment.structure}",
-        COLUMNS,
-        table(results),
-        "Constrained and unconstrained runs start from the same function. Failures leave more than "
-        "1 % of the variance. Both tests are of the errors on the validation samples."
-        + (f" {PRINTED_BOUND}" if len(experiment.hidden) > 1 else ""),
-        _draw(world, experiment, results, shown),
+    return exhibit(
         world.settings(starts=starts, steps=experiment.steps, cut_wins=wins, cut_p=p),
+        name,
+        columns=COLUMNS,
+        rows=table(results),
+        figure=_draw(world, experiment, results, shown),
     )
 
 
@@ -242,14 +236,12 @@ def figures51(world: Reduced) -> Exhibit:
     first = {key: [found["errors"][key][0] for found in results] for key in pooled["errors"]}
     models = {key: [found["models"][key][0] for found in results] for key in pooled["errors"]}
     drawn = {**results[0], "errors": first, "models": models}
-    return Exhibit(
-        "figure5.1-3",
-        f"Figures 5.1, 5.2 and 5.3: {experiment.structure}, three sets of starts",
-        ("figure", *COLUMNS),
-        tuple(rows),
-        "The picture shows the first start of each set.",
-        _draw(world, experiment, drawn, (0, 1, 2)),
+    return exhibit(
         world.settings(sets=sets, steps=experiment.steps, tight_wins=wins, tight_p=p),
+        "figure5.1-3",
+        columns=("figure", *COLUMNS),
+        rows=rows,
+        figure=_draw(world, experiment, drawn, (0, 1, 2)),
     )
 
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.network import Activation, Affine, Network
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, from_claims
+from relunorm.papers.exhibit import Exhibit, he_network
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
-from relunorm.papers.world import he_network
 
-claim = claims_of("reduced")
+claim, exhibit = words_of("reduced")
 
 
 def depth(world: Reduced) -> Exhibit:
@@ -39,22 +38,19 @@ def depth(world: Reduced) -> Exhibit:
     steps = [deep_network(rng, STEP, s) for s in (0.5, 1.0, 2.0)]
     outputs = [_largest_output(world, net, x) for net in steps]
     padded, minimal = _padding(world)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "depth",
-        "Section 4: several hidden layers",
-        (
-            claim("(4.3) unit rows at depth", max(gaps)),
-            claim("(4.4) bound on a unit's output", max(*excess, *at_output), max(excess)),
-            claim("(4.5) thresholds at depth", needed, max(needed / (2 * math.sqrt(6)), relus)),
-            claim("(4.6) bound on step outputs", max(outputs)),
-            claim(
-                "(4.7) thresholds of step networks",
-                switches,
-                max(switches / 2, *(_over_bound(world, net, x) for net in steps)),
-            ),
-            claim("ours: padding", minimal if padded < 1e-6 else math.nan, padded=padded),
+        claim("(4.3) unit rows at depth", max(gaps)),
+        claim("(4.4) bound on a unit's output", max(*excess, *at_output), max(excess)),
+        claim("(4.5) thresholds at depth", needed, max(needed / (2 * math.sqrt(6)), relus)),
+        claim("(4.6) bound on step outputs", max(outputs)),
+        claim(
+            "(4.7) thresholds of step networks",
+            switches,
+            max(switches / 2, *(_over_bound(world, net, x) for net in steps)),
         ),
-        settings=world.settings(),
+        claim("ours: padding", minimal if padded < 1e-6 else math.nan, padded=padded),
     )
 
 
@@ -75,17 +71,14 @@ def derived(world: Reduced) -> Exhibit:
         largest += [np.abs(layer.affine.bias).max(initial=0) / 2 for layer in found.layers]
         largest += [values.max(initial=0) / 2 for values in found.values(x)[1:]]
     same, different = _canonical_pairs(world, world.size(6, 20, 2))
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "derived",
-        "Derived: l1 rows, and the canonical form of a shallow network",
-        (
-            claim(
-                "ours: l1 rows bound every activation",
-                max(*largest) if max(gaps) <= ROUNDING else math.inf,
-            ),
-            claim("ours: shallow canonical form", same + different),
+        claim(
+            "ours: l1 rows bound every activation",
+            max(*largest) if max(gaps) <= ROUNDING else math.inf,
         ),
-        settings=world.settings(),
+        claim("ours: shallow canonical form", same + different),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relunorm.forms.normalize import normalize
 from relunorm.network import Activation
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import World
 
 Array = NDArray[np.float64]
 RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)

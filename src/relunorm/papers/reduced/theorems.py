@@ -1,24 +1,32 @@
-"""Section 2 of seed 001: unit rows and bounded thresholds, (2.4) to (2.12) and (5.3)."""
+"""Sections 2 and 3 of seed 001: unit rows and bounded thresholds, (2.4) to (2.12) and (5.3), and
+which families of networks are dense in the sup norm, Theorems 3.1 to 3.3.
+
+Density cannot be computed, but a family with an explicit error bound that falls to 0 is dense for
+the function at hand. The function is sin(2 pi x) sin(2 pi y), half the difference of two waves
+along the diagonals, and a wave is approximated along its direction by an interpolating spline (ReLU
+units) or a staircase (step units) with k pieces. The classical bounds of these are
+h^2/8 max |g''| and h/2 max |g'| with h the length of a piece; both fall to 0 with k.
+"""
 
 from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
-from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
+from relunorm.network import Activation, Network
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims
+from relunorm.papers.exhibit import Exhibit, empty_figure, shallow_network
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
-from relunorm.papers.world import shallow_network
 
-claim = claims_of("reduced")
+claim, exhibit = words_of("reduced")
 
 Array = NDArray[np.float64]
 
@@ -43,15 +51,13 @@ def identities(world: Reduced) -> Exhibit:
         world.relu(y + half) - world.relu(y - half)
         + world.relu(-y + half) - world.relu(-y - half)
     )  # fmt: skip
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "identities",
-        "(2.4)-(2.6): scaling and constants",
-        (
-            claim("(2.4) scaling", scaling),
-            claim("(2.4) at alpha = 0", left, relu_left),
-            claim("(2.5) constant by steps", steps),
-            claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
-        ),
+        claim("(2.4) scaling", scaling),
+        claim("(2.4) at alpha = 0", left, relu_left),
+        claim("(2.5) constant by steps", steps),
+        claim("(2.6) constant by ReLUs", np.abs(relus - any_alpha).max()),
     )
 
 
@@ -69,19 +75,14 @@ def unit_rows(world: Reduced) -> Exhibit:
     zero = Network.from_weights([np.zeros((1, 2)), [[6.0]]], [[0.0], [0.0]], STEP)
     stored = float(world.normalize(zero, "unit").network([1.0, 1.0])[0])
     value = 6 * float(world.step(np.zeros(1))[0])
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "unit_rows",
-        "Proposition 2.1 and Corollary 2.2: unit rows",
-        (
-            claim("Proposition 2.1, (2.7)", max(pure)),
-            claim(
-                "Proposition 2.1, proof: w = 0 and b = 0",
-                value,
-                value if stored == value else math.nan,
-            ),
-            claim("Corollary 2.2, (2.8)", max(bias)),
+        claim("Proposition 2.1, (2.7)", max(pure)),
+        claim(
+            "Proposition 2.1, proof: w = 0 and b = 0", value, value if stored == value else math.nan
         ),
-        settings=world.settings(),
+        claim("Corollary 2.2, (2.8)", max(bias)),
     )
 
 
@@ -107,19 +108,16 @@ def thresholds(world: Reduced) -> Exhibit:
                 kept.units <= net.units and _bounded_error(kept, net, x, domain, True) <= ROUNDING
             )
             clipped.append(_clipped(world, net, x, domain) if fits else math.inf)
-    return from_claims(
+    return exhibit(
+        world.settings(),
         "thresholds",
-        "Proposition 2.3: bounded thresholds",
-        (
-            claim("Proposition 2.3, (2.10)", max(bounded)),
-            _point_domain(world),
-            claim("(2.11) range of a unit row", _largest_ratio(world)),
-            claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
-            claim("ours: two extra units suffice", max(extra)),
-            claim("ours: clipping needs no extra unit", max(clipped)),
-            *_tight(world),
-        ),
-        settings=world.settings(),
+        claim("Proposition 2.3, (2.10)", max(bounded)),
+        _point_domain(world),
+        claim("(2.11) range of a unit row", _largest_ratio(world)),
+        claim("(2.12) always active units", max(_always_active(world, rng) for _ in range(20))),
+        claim("ours: two extra units suffice", max(extra)),
+        claim("ours: clipping needs no extra unit", max(clipped)),
+        *_tight(world),
     )
 
 
@@ -248,3 +246,128 @@ def _on_the_line(world: Reduced, net: Network) -> float:
     gap = np.abs(world.relu(x * w + b) @ np.asarray(v) - net(x)[:, 0]).max()
     excess = np.maximum(-b * w - 1, b * w).max()
     return float(max(gap, excess, np.abs(np.abs(w) - 1).max()))
+
+
+#: Two unit directions and the wave number along them: sin sin = (cos - cos) / 2.
+DIRECTIONS = np.array([[1.0, -1.0], [1.0, 1.0]]) / math.sqrt(2)
+WAVE = 2 * math.pi * math.sqrt(2)
+SIGNS = (0.5, -0.5)
+#: Outputs of networks whose weights go up to 1e4, added up: relative to the largest outgoing sum.
+CLOSE = 1e-9
+
+
+def approximant(
+    activation: Activation, pieces: int, reach: float, rng: np.random.Generator
+) -> tuple[Network, float]:
+    """A network (2.1) with rows of any length, good on the square [-reach, reach]^2, and its
+    classical bound on the sup error there."""
+    far = reach * math.sqrt(2)
+    knots = np.linspace(-far, far, pieces + 1)
+    h = knots[1] - knots[0]
+    spline = activation.kind == "relu"
+    rows, biases, out = [], [], []
+    for u, sign in zip(DIRECTIONS, SIGNS, strict=True):
+        if spline:  # g(k_0) + s_0 (t - k_0) on both sides, then the jumps of the slope
+            slopes = np.diff(np.cos(WAVE * knots)) / h
+            rows += [np.tile(u, (pieces, 1)), -u[None], np.zeros((1, 2))]
+            biases += [-knots[:-1], knots[:1], [1.0]]
+            values = [slopes[:1], np.diff(slopes), -slopes[:1], [math.cos(WAVE * knots[0])]]
+        else:  # the value at the middle of the first piece, then the jumps
+            middles = np.cos(WAVE * (knots[:-1] + h / 2))
+            rows += [np.tile(u, (pieces - 1, 1)), np.zeros((1, 2))]
+            biases += [-knots[1:-1], [1.0]]
+            values = [np.diff(middles), middles[:1]]
+        out.append(sign * np.concatenate(values))
+    w, b, c = np.vstack(rows), np.concatenate(biases), np.concatenate(out)
+    scale = 10.0 ** rng.uniform(-2, 2, len(b))
+    net = Network.from_weights(
+        [w * scale[:, None], (c / scale if spline else c)[None]], [b * scale, [0.0]], activation
+    )
+    return net, (h * WAVE) ** 2 / 8 if spline else h * WAVE / 2
+
+
+def polynomial_error(world: Reduced, units: int, degree: int) -> float:
+    """Sup error of a fit of sin(8 pi x) on [0, 1] by ``units`` units with the activation
+    t^degree, rows and thresholds random."""
+    rng = world.rng
+    x = np.linspace(0, 1, 801)
+    w, b = rng.normal(size=units), rng.normal(size=units)
+    features = world.polynomial(np.outer(x, w) + b, degree)
+    y = np.sin(8 * math.pi * x)
+    return float(np.abs(features @ np.linalg.lstsq(features, y, rcond=None)[0] - y).max())
+
+
+def density(world: Reduced) -> Exhibit:
+    """Explicit networks against sin(2 pi x) sin(2 pi y): as they are, with unit rows, and with unit
+    rows and thresholds in [-X_B, X_B], ReLU and step, on two squares, in the sup norm; and fits by
+    units with polynomial activations."""
+    rng, rows = world.rng, []
+    for activation in (RELU, STEP):
+        for reach in (0.5, 1.0):
+            box = Box.cube(2, -reach, reach)
+            x = box.sample(world.size(4000, 20_000, 1000), world.random_state)
+            for pieces in world.size((8, 32, 128), (8, 32, 128, 512), (8, 32)):
+                net, bound = approximant(activation, pieces, reach, rng)
+                rows.append((activation.kind, reach, pieces, bound, *_errors(world, net, box, x)))
+    columns = (
+        "activation", "reach", "pieces", "bound", "error (2.1)", "error (2.7)", "error (2.10)",
+        "(2.7) differs by", "(2.10) differs by", "row norms off 1 by", "|b| / X_B",
+    )  # fmt: skip
+    table = {name: np.array([row[k] for row in rows]) for k, name in enumerate(columns)}
+    units = world.size((5, 20, 80), (5, 20, 80, 320), (5, 80))
+    flat = min(polynomial_error(world, u, degree) for u in units for degree in (1, 2, 3, 6))
+    unit = np.maximum(table["(2.7) differs by"], table["row norms off 1 by"]).max()
+    inside = table["|b| / X_B"].max() <= 1 + CLOSE
+
+    def worst(name: str) -> float:
+        return float((table[name] / table["bound"]).max())
+
+    return exhibit(
+        world.settings(),
+        "density",
+        claim("Theorem 3.1, if", worst("error (2.1)")),
+        claim("Theorem 3.1, only if", flat),
+        claim("Theorem 3.2, (3.3)", unit),
+        claim("Theorem 3.2, dense", worst("error (2.7)")),
+        claim(
+            "Theorem 3.3, (3.4)", float(table["(2.10) differs by"].max()) if inside else math.inf
+        ),
+        claim("Theorem 3.3, dense", worst("error (2.10)")),
+        columns=columns,
+        rows=rows,
+        figure=None
+        if world.tiny
+        else _draw(rows, [(u, polynomial_error(world, u, 2)) for u in units]),
+    )
+
+
+def _errors(world: Reduced, net: Network, box: Box, x: Array) -> tuple[float, ...]:
+    """Sup errors of the three forms, how far the second and third are from the first, row norms
+    and thresholds of the third."""
+    unit = world.normalize(net, "unit", pure=True).network
+    bounded = world.normalize(net, "bounded", box, pure=True).network
+    y = world.target(x)
+    values = [part(x)[:, 0] for part in (net, unit, bounded)]
+    scale = max(1.0, float(np.abs(values[0]).max()))
+    first = [part.layers[0].affine for part in (unit, bounded)]
+    norms = [np.linalg.norm(np.asarray(a.terms[0]), axis=1) for a in first]
+    radius = math.sqrt(2) * float(np.abs(box.hi).max())
+    return (
+        *(float(np.abs(v - y).max()) for v in values),
+        *(float(np.abs(v - values[0]).max()) / scale for v in values[1:]),
+        float(max(np.abs(n - 1).max() for n in norms)),
+        float(np.abs(first[1].bias).max() / radius),
+    )
+
+
+def _draw(rows: list[tuple[Any, ...]], flat: list[tuple[int, float]]) -> Any:
+    figure, (ax,) = empty_figure((6.4, 4.4))
+    for color, kind in (("C0", "relu"), ("C1", "step")):
+        own = [row for row in rows if row[0] == kind and row[1] == 1.0]
+        pieces = [row[2] for row in own]
+        ax.loglog(pieces, [row[6] for row in own], "o-", color=color, label=f"{kind}, (2.10)")
+        ax.loglog(pieces, [row[3] for row in own], ":", color=color, label=f"{kind}, bound")
+    ax.loglog(*zip(*flat, strict=True), "s-", color="C2", label="t^2 on sin(8 pi x)")
+    ax.set(xlabel="pieces, or units", ylabel="sup error", title="Dense, and not dense")
+    ax.legend()
+    return figure

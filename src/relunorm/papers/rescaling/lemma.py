@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
-from relunorm.papers.checklist import claims_of
+from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, empty_figure
-from relunorm.papers.world import World
+from relunorm.papers.exhibit import Exhibit, World, empty_figure
 
-claim = claims_of("rescaling")
+claim, exhibit = words_of("rescaling")
 
 Array = NDArray[np.float64]
 
@@ -101,39 +100,35 @@ def lemma1(world: Rescaling) -> Exhibit:
         "activations times |v| are off by",
     )  # fmt: skip
     table = dict(zip(columns, zip(*rows, strict=True), strict=True))
-    return Exhibit(
-        "lemma1",
-        "Lemma 1: outgoing weights -1, 0 and 1",
-        columns,
-        tuple(rows),
-        "The proof divides the incoming weights by |v_i|; |v| relu(z) = relu(|v| z) multiplies.",
-        _draw(world),
+    return exhibit(
         world.settings(),
-        (
-            claim("Lemma 1, existence", max(table["signed form is off by"])),
-            claim(
-                "Lemma 1, construction",
-                max(table["printed is off by"]),
-                max(table["multiplied is off by"]),
-            ),
-            claim("Lemma 1, proof: units with v = 0", max(table["units with v = 0 are off by"])),
-            claim("Lemma 1, proof: preactivations", max(table["preactivations are off by"])),
-            claim(
-                "Lemma 1, proof: equal activations",
-                max(table["activations are off by"]),
-                max(table["activations times |v| are off by"]),
-            ),
-            claim(
-                "Lemma 1, proof: equal contributions",
-                max(table["printed contributions are off by"]),
-                max(table["contributions are off by"]),
-            ),
-            claim(
-                "Lemma 1, proof: last line",
-                max(table["largest contribution"]),
-                max(table["contributions are off by"]),
-            ),
+        "lemma1",
+        claim("Lemma 1, existence", max(table["signed form is off by"])),
+        claim(
+            "Lemma 1, construction",
+            max(table["printed is off by"]),
+            max(table["multiplied is off by"]),
         ),
+        claim("Lemma 1, proof: units with v = 0", max(table["units with v = 0 are off by"])),
+        claim("Lemma 1, proof: preactivations", max(table["preactivations are off by"])),
+        claim(
+            "Lemma 1, proof: equal activations",
+            max(table["activations are off by"]),
+            max(table["activations times |v| are off by"]),
+        ),
+        claim(
+            "Lemma 1, proof: equal contributions",
+            max(table["printed contributions are off by"]),
+            max(table["contributions are off by"]),
+        ),
+        claim(
+            "Lemma 1, proof: last line",
+            max(table["largest contribution"]),
+            max(table["contributions are off by"]),
+        ),
+        columns=columns,
+        rows=rows,
+        figure=_draw(world),
     )
 
 
@@ -168,27 +163,15 @@ def uniqueness(world: Rescaling) -> Exhibit:
         for (name, net), own, form in zip(kinds.items(), signed, canonical, strict=True)
     ]
     same, equal = (max(float(row[k]) for row in rows) <= ROUNDING for k in (1, 3))
-    return Exhibit(
-        "uniqueness",
-        "Lemma 1: five weights of the lemma's form for one function",
-        (
-            "weights",
-            "signed form differs from the first by",
-            "is its own signed form",
-            "canonical form differs by",
-            "same canonical form",
-        ),
-        tuple(rows),
-        "What is unique is the shallow canonical form (docs/forms.md), over a domain.",
-        None,
+    return exhibit(
         world.settings(),
-        (
-            claim(
-                "Lemma 1, uniqueness",
-                _distinct(signed) if same else math.nan,
-                _distinct(canonical) if equal else math.nan,
-            ),
+        "uniqueness",
+        claim(
+            "Lemma 1, uniqueness",
+            _distinct(signed) if same else math.nan,
+            _distinct(canonical) if equal else math.nan,
         ),
+        rows=rows,
     )
 
 
@@ -224,25 +207,11 @@ def several_outputs(world: Rescaling) -> Exhibit:
             )
     off = max(max(row[5], row[7], float(row[3] != row[4])) for row in rows)
     others = sum(row[6] for row in rows if row[2] == "copies")
-    return Exhibit(
-        "several_outputs",
-        "Lemma 1 for several outputs",
-        (
-            "outputs",
-            "repeated weights",
-            "form",
-            "units",
-            "asked for",
-            "off by",
-            "weights not -1, 0, 1",
-            "columns off max-norm 1 by",
-        ),
-        tuple(rows),
-        "Scaling gives columns of max-norm 1; copies give signs. A unit that reaches no output is "
-        "kept once.",
-        None,
+    return exhibit(
         world.settings(),
-        (claim("ours: several outputs", off if others == 0 else math.inf),),
+        "several_outputs",
+        claim("ours: several outputs", off if others == 0 else math.inf),
+        rows=rows,
     )
 
 

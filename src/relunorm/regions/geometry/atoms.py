@@ -98,7 +98,7 @@ class Atoms:
         )
 
 
-def atoms(region: Region) -> Atoms:
+def atoms_of(region: Region) -> Atoms:
     """The atoms of a region of a plain perceptron with at least one hidden layer."""
     network = region.network
     if not network.is_chain or not network.layers:

@@ -16,6 +16,9 @@ from relunorm.regions.search.engines import clipped
 
 Array = NDArray[np.float64]
 
+#: Scores that differ by less than this share of the largest one tie.
+TIED = 1e-9
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LevelSet:
@@ -171,11 +174,19 @@ def decision_cells(found: Regions) -> DecisionCells:
     best = (scores >= scores.max(axis=1, keepdims=True) - noise).argmax(axis=1)
     low = np.minimum.reduceat(best, ptr[:-1])
     high = np.maximum.reduceat(best, ptr[:-1])
+    sizes = np.maximum.reduceat(np.abs(scores).max(axis=1), ptr[:-1])[owner]
+    second = np.partition(scores, -2, axis=1)[:, -2]
+    tied = np.logical_or.reduceat(scores.max(axis=1) - second <= TIED * sizes, ptr[:-1])
     polygons, classes, owners, segments, pairs = [], [], [], [], []
     walls = _Walls([], [])
     for i in range(len(found)):
         corners = slice(ptr[i], ptr[i + 1])
         polygon, whole = flat[corners], low[i] == high[i]
+        if whole and not tied[i]:
+            polygons.append(polygon)
+            classes.append(int(low[i]))
+            owners.append(i)
+            continue
         # Affine scores: the largest at every corner is the largest throughout.
         some = _different(scores[corners], noise)
         for k in [int(low[i])] if whole else some:
@@ -253,7 +264,7 @@ def _ties(
     """
     scores = cell @ A.T + c
     gap = np.abs(scores - scores[:, k : k + 1])
-    tie = gap <= 1e-9 * float(np.abs(scores).max())
+    tie = gap <= TIED * float(np.abs(scores).max())
     tie[:, k] = False
     both = tie & np.roll(tie, -1, axis=0)
     for i in np.flatnonzero(both.any(axis=1)):

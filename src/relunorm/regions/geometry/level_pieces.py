@@ -20,8 +20,7 @@ from relunorm import matrix as mx
 from relunorm.domain.base import lengths
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
-from relunorm.regions.kernels.pack import affine_maps
-from relunorm.regions.kernels.tolerance import TOLERANCE
+from relunorm.regions.kernels.pack import TOLERANCE, affine_maps
 from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
@@ -62,13 +61,13 @@ def level_pieces(found: Regions, level: float, output: int) -> tuple[list[Array]
 
 
 def _forms(found: Regions, level: float, output: int) -> _Forms:
-    from relunorm.arithmetic.rounding import rounding
+    from relunorm.arithmetic.rounding import roundings
 
     A, c = found.affine()
     gradient, constant = A[:, output], c[:, output] - level
     box = found.geometry.window
     length = lengths(gradient @ box.embedding)
-    noise = rounding(_only(found.network, output), found.domain) if found.domain else 0.0
+    noise = roundings(_only(found.network, output), found.domain)[0] if found.domain else 0.0
     return _Forms(gradient, constant, np.maximum(TOLERANCE * length, noise + abs(level) * 2**-50))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced
-from relunorm.regions.kernels.tolerance import ROUNDING
+from relunorm.regions.kernels.pack import ROUNDING
 
 #: Values below this share of what was summed up for them count as zero on a wall.
 ON_WALL = 64 * ROUNDING

@@ -24,7 +24,7 @@ from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.corners import clip, cross, free_bit
 from relunorm.regions.kernels.pack import Packed
-from relunorm.regions.kernels.tolerance import quiet as _quiet
+from relunorm.regions.kernels.pack import quiet as _quiet
 
 #: Returned by `run` when the stacks are too small (call `grown`) or more than 64 walls are needed.
 GROW, TOO_MANY_WALLS = -1, -2
@@ -112,11 +112,6 @@ def give(search: Search) -> Search | None:
 def is_done(search: Search) -> bool:
     """Whether every region has been found."""
     return bool(search.at[0] == 0)
-
-
-def failures(search: Search) -> int:
-    """None: there is no linear programme that could fail to converge."""
-    return 0
 
 
 def hidden(search: Search) -> int:

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
-from relunorm.regions.kernels.pack import Packed
-from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE, Packed
 
 #: Columns added to and taken from a layer's forms before they are computed afresh.
 REFRESH = 32

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.jit import allocating, kernel, part
 from relunorm.compiled.simplex import FOUND, maximize
-from relunorm.regions.kernels.tolerance import TOLERANCE
-from relunorm.regions.kernels.tree_signs import start_layer
+from relunorm.regions.kernels.pack import TOLERANCE
+from relunorm.regions.kernels.tree_state import start_layer
 
 Array = NDArray[np.float64]
 

@@ -3,6 +3,8 @@
 The window serves three ends: a box becomes [-1, 1]^d whatever its place and size (so tolerances are
 relative to it), coordinates of length zero drop out, and a plane in a large input space becomes a
 two-dimensional network. Exact up to rounding; costs one product per matrix that reads the input.
+
+And the one criterion of all engines for when a unit has a sign on a cell (docs/regions.md).
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced
 
+#: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
+TOLERANCE = 1e-10
+#: Rounding of a sum, relative to the sum of its absolute terms.
+ROUNDING = 32 * 2.0**-52
+
 #: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
 KEPT_WEIGHTS = 1 << 20
 
@@ -29,6 +36,16 @@ SPARSE_FROM, SPARSE_BELOW = 1 << 14, 8
 
 #: Numbers of a layer's gradients that are composed at once (512 KB, so that they stay in cache).
 BLOCK = 1 << 16
+
+
+def quiet(dimension: int) -> float:
+    """How far a form at a corner may be on the wrong side by rounding alone, like `ROUNDING`.
+
+    4 d^2 units in the last place, which is what the interpolations behind a corner leave, but not
+    more than `ROUNDING`. What reaches farther, and not as far as the tolerance, is a cell too thin
+    to be listed.
+    """
+    return min(4.0 * dimension * dimension * 2.0**-52, ROUNDING)
 
 
 @group

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
-from relunorm.regions.kernels.tolerance import quiet
+from relunorm.regions.kernels.pack import quiet
 
 #: Units a word holds.
 WORD = 64

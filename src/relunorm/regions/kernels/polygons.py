@@ -164,11 +164,6 @@ def is_done(search: Search) -> bool:
     return bool(search.at[TOP] == 0)
 
 
-def failures(search: Search) -> int:
-    """None: there is no linear programme that could fail to converge."""
-    return 0
-
-
 def hidden(search: Search) -> int:
     """How often a side of a unit was left out that a piece reaches by less than the tolerance."""
     return int(search.pieces.hidden[0])

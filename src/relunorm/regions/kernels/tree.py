@@ -16,15 +16,6 @@ How to call it (``net`` from `pack.pack`, everything in the window's coordinates
                                                            # leaves; 0 when the tree is done
                                                            # call again to go on where it stopped
 
-or, for a search of one's own (branch and bound), the steps `run` is made of::
-
-    start_layer(net, state, layer)     affine forms of a layer's units on the current cell
-    signs(net, state, unit)            1 only minus, 2 only plus, 3 both are possible on the cell,
-                                       0 when the time was up first
-    descend(net, state, unit, code)    decide the unit; a split pushes a frame and takes one side
-    backtrack(net, state)              pop the last frame, take its other side; its unit, or -1
-    interior_point(net, state, x)      a strictly interior point of the current cell
-
 After `start_layer` the form of unit i is ``state.forms[i, :d] . t + state.forms[i, d]``. The
 current cell is ``state.rows[:m] . t <= state.rhs[:m]`` with ``m = state.at[ROWS]``, inside the box.
 
@@ -39,8 +30,7 @@ import numpy as np
 
 from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.compiled.simplex import FAILED, FOUND, STOPPED, maximize
-from relunorm.regions.kernels.tolerance import TOLERANCE
-from relunorm.regions.kernels.tree_signs import layer_of, signs, start_layer
+from relunorm.regions.kernels.pack import TOLERANCE
 from relunorm.regions.kernels.tree_state import (
     CUT_OFF,
     DEPTH,
@@ -50,27 +40,10 @@ from relunorm.regions.kernels.tree_state import (
     POINTS_START,
     ROWS,
     STARTED,
-    failures,
-    give,
-    hidden,
-    is_done,
-    remaining,
+    layer_of,
+    signs,
+    start_layer,
 )
-
-__all__ = [
-    "backtrack",
-    "descend",
-    "failures",
-    "give",
-    "hidden",
-    "interior_point",
-    "is_done",
-    "layer_of",
-    "remaining",
-    "run",
-    "signs",
-    "start_layer",
-]
 
 
 @inner
@@ -95,7 +68,7 @@ def _set_bit(state, unit, bit):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def descend(net, state, unit, code):  # type: ignore[no-untyped-def]
+def _descend(state, unit, code):  # type: ignore[no-untyped-def]
     """Decide the unit after `signs`; with code 3 push a frame and take the plus side."""
     if code != 3:
         _set_bit(state, unit, 1 if code == 2 else 0)
@@ -175,7 +148,7 @@ def _enter(points, values, base, count, to, side, tolerance):  # type: ignore[no
 
 
 @kernel_part
-def backtrack(net, state):  # type: ignore[no-untyped-def]
+def _backtrack(state):  # type: ignore[no-untyped-def]
     """Take the other side of the last split; its unit, or -1 when none is left."""
     at = state.at
     if at[FRAMES] == 0:
@@ -196,7 +169,7 @@ def backtrack(net, state):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def interior_point(net, state, x):  # type: ignore[no-untyped-def]
+def _interior_point(state, x):  # type: ignore[no-untyped-def]
     """A strictly interior point of the current cell: between the first witness and the mean.
 
     The first witness is strictly inside by construction (`_enter`). Where rounding has eaten its
@@ -258,7 +231,7 @@ def run(net, state, patterns, points):  # type: ignore[no-untyped-def]
     unit = 0
     while found < capacity and not at[CUT_OFF]:
         if at[STARTED]:
-            unit = backtrack(net, state) + 1
+            unit = _backtrack(state) + 1
             if unit == 0:
                 at[STARTED] = 2
                 break
@@ -271,13 +244,13 @@ def run(net, state, patterns, points):  # type: ignore[no-untyped-def]
             if code == 0 or state.work.stop[0]:
                 at[CUT_OFF] = 1
                 return found
-            descend(net, state, unit, code)
+            _descend(state, unit, code)
             unit += 1
             if unit == net.first[layer + 1]:
                 layer += 1
         for b in range(patterns.shape[1]):
             patterns[found, b] = state.packed[b]
-        interior_point(net, state, points[found])
+        _interior_point(state, points[found])
         if at[CUT_OFF]:
             return found
         found += 1

@@ -30,7 +30,7 @@ def search(
         compile_engine(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [_single(window)]
+        return [_single(window, method)]
     budget.weights = max(len(net.weights), 1)
     with budget.clock.watch() as stop:
         return run(_started(method, net, window, stop), workers, budget)
@@ -46,7 +46,7 @@ def parts(
     """
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [Part([_single(window)], None)]
+        return [Part([_single(window, method)], None)]
     return divided(_started(method, net, window, stop), count)
 
 
@@ -66,9 +66,13 @@ def _started(method: str, net: Packed, window: Window, stop: NDArray[np.uint8]) 
     return engine.start(net, window, stop)
 
 
-def _single(window: Window) -> Batch:
+def _single(window: Window, method: str) -> Batch:
     """A network without hidden units: one region, the domain."""
-    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
+    found = Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
+    if method != "polygons":
+        return found
+    corners = _outline(window)
+    return found._replace(corners=corners, ptr=np.array([0, len(corners)]))
 
 
 def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
@@ -76,7 +80,7 @@ def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
     return array[:count] if 2 * count >= len(array) else array[:count].copy()
 
 
-class _EngineWork:
+class _EngineWork(Work):
     """A search by one of the engines; each has its own `start` and `advance`."""
 
     def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
@@ -91,9 +95,6 @@ class _EngineWork:
 
     def remaining(self) -> float:
         return self._engine.remaining(self._search)
-
-    def failures(self) -> int:
-        return self._engine.failures(self._search)
 
     def hidden(self) -> int:
         return self._engine.hidden(self._search)
@@ -157,17 +158,21 @@ class TreeWork(_EngineWork):
 
     @classmethod
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
-        from relunorm.regions.kernels import tree
-        from relunorm.regions.kernels.tree_state import new_state
+        from relunorm.regions.kernels import tree_state
 
         w = window
-        state = new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
-        return cls(tree, net, state, stop)
+        state = tree_state.new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
+        return cls(tree_state, net, state, stop)
 
     def advance(self, size: int) -> Batch | None:
+        from relunorm.regions.kernels.tree import run
+
         buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
-        found = self._engine.run(self._net, self._search, *buffers)
+        found = run(self._net, self._search, *buffers)
         return Batch(*(_used(array, found) for array in buffers)) if found else None
+
+    def failures(self) -> int:
+        return self._engine.failures(self._search)
 
 
 def _outline(window: Window) -> NDArray[np.float64]:

@@ -65,7 +65,7 @@ class Window:
     def pack(self, network: Network, by_columns: bool = False) -> Packed:
         """The network in the window's coordinates, brought to size; see `pack.pack`."""
         if self.homogeneous:
-            lifted, k = _homogeneous(balanced(network), self.embedding), self.dimension
+            lifted, k = homogenized(balanced(network), self.embedding), self.dimension
             return pack(balanced(lifted), np.eye(k), np.zeros(k), by_columns, sparse=True)
         units = self._units
         if units is None:
@@ -206,7 +206,7 @@ def _whole_space(network: Network) -> Window:
     return Window(scale * np.eye(d), np.zeros(d), lo, hi, *none, None, start, homogeneous=True)
 
 
-def _homogeneous(network: Network, embedding: Array) -> Network:
+def homogenized(network: Network, embedding: Array) -> Network:
     """(t, s) -> the network's forms times s: biases become weights of one more input."""
     d = network.input_size
 

@@ -10,8 +10,9 @@ seconds, and why it ended before its end.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,32 +103,32 @@ class Batch(NamedTuple):
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
-class Work(Protocol):
+class Work(ABC):
     """A search that stops now and then."""
 
+    @abstractmethod
     def more(self) -> bool:
         """Whether there is anything left to search."""
-        ...
 
+    @abstractmethod
     def advance(self, size: int) -> Batch | None:
         """Go on until at most ``size`` regions are found or the time is up; None if none was."""
-        ...
 
+    @abstractmethod
     def give(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
-        ...
 
+    @abstractmethod
     def remaining(self) -> float:
         """An estimate of the share of all the work that is left here."""
-        ...
+
+    @abstractmethod
+    def hidden(self) -> int:
+        """How often a side thinner than the tolerance was left out."""
 
     def failures(self) -> int:
         """Decisions that could not be made."""
-        ...
-
-    def hidden(self) -> int:
-        """How often a side thinner than the tolerance was left out."""
-        ...
+        return 0
 
 
 class _Task:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relunorm.display.pictures import new_axes
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -26,23 +27,12 @@ COLORS = ("value", "gradient", "layer", "pattern")
 VIEW_REGIONS = 1000
 
 
-def _axes(ax: Axes | None, **size: Any) -> tuple[Any, Any]:
-    """The figure and axes to draw on."""
-    if ax is not None:
-        return ax.get_figure(root=True), ax
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained", **size)
-    return figure, figure.add_subplot()
-
-
 def plot_regions(
     found: Regions | Slice,
     *,
     color: str = "value",
     output: int = 0,
     layer: int = 1,
-    edges: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
     """The regions of a network of two inputs, or of a slice, as polygons.
@@ -63,7 +53,7 @@ def plot_regions(
             f"a picture of regions needs two inputs, the network has {found.network.input_size}; "
             "use on_plane for a slice"
         )
-    figure, axes = _axes(ax, figsize=(6.4, 5.6))
+    figure, axes = new_axes(ax, figsize=(6.4, 5.6))
     title = f"{len(found):,} regions"
     if found.domain is None:
         whole, found = found, view_of(found)
@@ -73,7 +63,7 @@ def plot_regions(
         [found.vertices(i) for i in range(len(found))],
         array=values,
         cmap=cmap,
-        edgecolors="black" if edges else "face",
+        edgecolors="black",
         linewidths=min(0.5, 20 / max(len(found), 1) ** 0.5),
     )
     axes.add_collection(shapes)
@@ -158,7 +148,7 @@ def plot_line(
         if line.input_size != 1 or domain is None:
             raise InvalidInputError("give a Line, or a network of one input and its interval")
         line = along(line, domain.lo, domain.hi)
-    figure, axes = _axes(ax, figsize=(6.4, 3.6))
+    figure, axes = new_axes(ax, figsize=(6.4, 3.6))
     one = line.vertices.shape[1] == 1
     at = line.points()[:, 0] if one else line.breakpoints
     axes.plot(at, line.values[:, output], color="tab:blue")
@@ -186,7 +176,7 @@ def plot_level_set(level: LevelSet, *, ax: Axes | None = None) -> Figure:
         raise InvalidInputError(
             f"the level set has {level.dimension} dimensions; 3-D: write a mesh"
         )
-    figure, axes = _axes(ax, figsize=(5.6, 5.6))
+    figure, axes = new_axes(ax, figsize=(5.6, 5.6))
     axes.add_collection(LineCollection(level.pieces, colors="tab:red", linewidths=1.2))
     axes.autoscale_view()
     axes.set_aspect("equal")

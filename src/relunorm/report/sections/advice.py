@@ -9,7 +9,7 @@ import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.report.case import Case
 from relunorm.report.registry import NEEDS_TIME, NO_TIME
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import Line, along

@@ -75,7 +75,7 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
             "kind": "exact",
             "rows": [
                 {
-                    "row": _row(case, k),
+                    "row": case.row(k),
                     "label": int(truth[k]),
                     "answer": int(decided[k]),
                     "next": int(second[k]),
@@ -166,14 +166,8 @@ def _error(error: Array, truth: Array) -> dict[str, Any]:
 def _worst(case: Case, k: int, truth: Array, outputs: Array) -> dict[str, Any]:
     at = int(np.abs(outputs[k] - truth[k]).argmax())
     return {
-        "row": _row(case, k),
+        "row": case.row(k),
         "output": at,
         "actual": finite(truth[k, at]),
         "predicted": finite(outputs[k, at]),
     }
-
-
-def _row(case: Case, k: int) -> int:
-    """The row's number among those that were given, counted from 0."""
-    assert case.index is not None
-    return int(case.index[k])

@@ -1,23 +1,25 @@
-"""The linear regions on a plane, as polygons with their maps, and how many there are."""
+"""The linear regions on a plane as polygons with their maps, how many there are, and who wins."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from relunorm import matrix as mx
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.network import Network
+from relunorm.network import Affine, Network
 from relunorm.regions.enumerate import regions
+from relunorm.regions.geometry.boundaries import decision_cells
 from relunorm.regions.partition import Regions
-from relunorm.regions.planes import on_plane
+from relunorm.regions.planes import on_plane, restrict
 from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.registry import COUNTED_INPUTS
-from relunorm.report.territory import winners
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
@@ -34,6 +36,11 @@ MAX_BITS = 20_000_000
 
 #: Classes whose territories are drawn, at most.
 MAX_CLASSES = 100
+
+#: Of what classes win, pieces thinner than this share of the window's size are not listed.
+THIN = 1e-9
+#: Cells of a grid along each side, from and to, and multiplications all of them may cost.
+GRID, GRID_COST = (24, 120), 3e8
 
 #: Seconds a window that is to be drawn gets at least.
 LEAST = 0.05
@@ -77,7 +84,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     body["winners"] = None
     if _decides(case):
         listed = drawn if found.complete and len(drawn) == len(found) else None
-        body["winners"] = winners(case.network, plane, found.domain, listed)
+        body["winners"] = _winners(case.network, plane, found.domain, listed)
     if case.x is not None:
         body["points"] = _points(case, plane)
     return body
@@ -170,9 +177,6 @@ def _polygons(found: Regions) -> list[list[float | None]]:
     assert found.domain is not None
     box = found.domain.bounding_box
     span = float(2 * box.halfwidth.max())
-    if not found.network.units and found.domain.as_box is not None:
-        (x0, y0), (x1, y1) = box.lo, box.hi
-        return [rounded([x0, y0, x1, y0, x1, y1, x0, y1], span)]
     return [rounded(found.vertices(i), span) for i in range(len(found))]
 
 
@@ -218,3 +222,51 @@ def _points(case: Case, plane: Plane | None, most: int = 400) -> dict[str, Any]:
         "labels": labels,
         "words": "" if plane is None else "projected onto the slice",
     }
+
+
+def _winners(
+    network: Network, plane: Plane | None, domain: Domain, drawn: Regions | None
+) -> dict[str, Any]:
+    """Which class wins where: exactly, region by region, or at the points of a grid.
+
+    Args:
+        domain: the window of the plane, in its coordinates.
+        drawn: its regions; None where they are too many to list.
+    """
+    box = domain.bounding_box
+    if drawn is None:
+        return _grid(network, plane, box)
+    span = float(2 * box.halfwidth.max())
+    found = decision_cells(replace(drawn, network=_scored(network, plane)))
+    pieces, whole = np.bincount(found.owners, minlength=len(drawn)), [-1] * len(drawn)
+    cut: list[dict[str, Any]] = []
+    for part, winner, owner in zip(found.polygons, found.classes, found.owners, strict=True):
+        if pieces[owner] == 1:
+            whole[owner] = int(winner)
+        elif np.ptp(part, axis=0).max() > THIN * span:
+            cut.append({"class": int(winner), "corners": rounded(part, span)})
+    return {"kind": "exact", "whole": whole, "cut": cut, "grid": None}
+
+
+def _grid(network: Network, plane: Plane | None, box: Box) -> dict[str, Any]:
+    """The winners at the middles of the cells of a grid."""
+    count = int(np.clip((GRID_COST / network.parameters) ** 0.5, *GRID))
+    shares = (np.arange(count) + 0.5) / count
+    axes = [lo + shares * (hi - lo) for lo, hi in zip(box.lo, box.hi, strict=True)]
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    classes = [int(k) for k in _scored(network, plane)(points).argmax(axis=1)]
+    window = [float(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
+    grid = {"count": count, "window": window, "classes": classes}
+    return {"kind": "estimate", "whole": [], "cut": [], "grid": grid}
+
+
+def _scored(network: Network, plane: Plane | None) -> Network:
+    """On the plane, one output for each class; a single one speaks for the second of two."""
+    network = network.folded()
+    if plane is not None:
+        network = restrict(network, np.stack([plane.u, plane.v]).T, plane.origin)
+    if network.output_size > 1:
+        return network
+    both, output = np.array([[-1.0], [1.0]]), network.output
+    terms = {source: both * mx.dense(matrix) for source, matrix in output.terms.items()}
+    return network.replace(output=Affine(terms, both[:, 0] * output.bias))

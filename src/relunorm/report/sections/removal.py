@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.clock import Clock
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.errors import RelunormError
 from relunorm.forms.normalize import Normalized, normalize
 from relunorm.forms.removal.reduced import summarize
@@ -37,7 +37,11 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "before": _sizes(found.original),
         "after": _sizes(found.network),
         "after_words": repr(found.network),
-        "reasons": _reasons(found),
+        "reasons": {
+            "kind": "exact",
+            "counts": found.counts,
+            "rows": [_finite(row) for row in summarize(found.removed)],
+        },
         "removed": {
             "kind": "exact",
             "total": len(found.removed),
@@ -68,11 +72,6 @@ def _sizes(network: Network) -> dict[str, Any]:
         "parameters": network.parameters,
         "widths": [network.layers[i].width for i in network.hidden][:200],
     }
-
-
-def _reasons(found: Normalized) -> dict[str, Any]:
-    rows = [_finite(row) for row in summarize(found.removed)]
-    return {"kind": "exact", "counts": found.counts, "rows": rows}
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import Clock
-from relunorm.display.words import counted
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.questions.certify import certify
@@ -74,7 +74,6 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     weakest = sorted(rows.values(), key=lambda row: (row.radius[1], row.radius[0]))
     # a wrong row is safe nowhere, as on the curve
     radii = np.array([row.radius[0] if row.correct else 0.0 for row in found.rows])
-    assert case.index is not None
     return {
         "norm": "inf",
         "rows": {"kind": "exact", "value": len(found.rows), "of": case.rows},
@@ -84,7 +83,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "curve": {"kind": every, "rows": [[finite(v) for v in row] for row in found.curve()]},
         "weakest": {
             "kind": "bound",
-            "rows": [_row(row, int(case.index[row.row])) for row in weakest[:LISTED]],
+            "rows": [_row(row, case.row(row.row)) for row in weakest[:LISTED]],
         },
         "scales_differ": scaled,
         "partial": _missing(list(rows.values())),

@@ -22,9 +22,8 @@ from scipy.special import expit, log_softmax, softmax
 
 from relunorm.clock import INTERRUPTED
 from relunorm.train.problem.layered import live_start
-from relunorm.train.problem.perceptron import FlatPerceptron, Vector
 from relunorm.train.problem.task import Fit, Penalty, Task
-from relunorm.train.solve.descent import descend
+from relunorm.train.solve.descent import FlatPerceptron, Vector, descend
 from relunorm.train.solve.greedy import CANDIDATES, greedy_units
 
 #: Penalties of the units that are tried, weakest first, and that of the slopes beside them.

@@ -27,8 +27,13 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.arguments import from_tensor, real_numbers, vector
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
-from relunorm.papers.batchnorm.theory.coordinate import ExactState, FloatState
-from relunorm.papers.batchnorm.theory.tree_limit import TreeLimit, limit_gram, limit_of
+from relunorm.papers.batchnorm.theory.coordinate import (
+    ExactState,
+    FloatState,
+    TreeLimit,
+    limit_gram,
+    limit_of,
+)
 
 #: How many layers `Tree.limit` takes in exact arithmetic to reach the stable one.
 EXACT_LAYERS = 10_000

@@ -1,21 +1,51 @@
-"""``--data``, a file or the data of an example, and ``--slice``, a plane through the inputs."""
+"""What commands read: models, domains, ``--data`` (a file or that of an example), ``--slice``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from relunorm.errors import InvalidInputError
-from relunorm.io.table import Table, read_table
-from relunorm.network import Network
 
 if TYPE_CHECKING:
     from relunorm.domain import Domain
     from relunorm.io.table import Table
     from relunorm.network import Network
     from relunorm.report.plane import Plane
+
+Number = TypeVar("Number", int, float)
+
+
+def opened(
+    model: str, domain: str | None = None, example: str | None = None
+) -> tuple[Network, Any]:
+    """The network of a file, and the domain behind `--domain`; None where it was not given."""
+    from relunorm.io import load
+    from relunorm.io.domains import parse_domain
+
+    shape = None
+    if example is not None:
+        shape = tuple(numbers(example, int, f"{example!r} is not a shape; write it as 1,28,28"))
+    network = load(model, shape)
+    return network, None if domain is None else parse_domain(domain, network)
+
+
+def numbers(text: str, kind: type[Number], expected: str) -> list[Number]:
+    """Numbers with commas between them; ``expected`` is what an error says."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInputError(expected) from None
+
+
+def array_file(path: str) -> Any:
+    """The array of a .npy file."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InvalidInputError(f"{path} is not an array file: {error}") from None
 
 
 def parse_table(
@@ -28,6 +58,7 @@ def parse_table(
         finite: whether NaN and infinite values are an error.
     """
     from relunorm.examples import example_data_path
+    from relunorm.io.table import read_table
 
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
@@ -43,10 +74,7 @@ def parse_slice(text: str, table: Table | None = None) -> Any:
     (0, 3)
     """
     if text.startswith("@"):
-        try:
-            return np.load(text[1:], allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise InvalidInputError(f"{text[1:]} is not an array file: {error}") from None
+        return array_file(text[1:])
     if text.startswith("rows:"):
         return _rows(text, table)
     parts = [part.strip() for part in text.split(",")]
@@ -60,14 +88,11 @@ def parse_slice(text: str, table: Table | None = None) -> Any:
 def _rows(text: str, table: Table | None) -> Any:
     if table is None:
         raise InvalidInputError(f"--slice {text!r} names rows of --data, which was not given")
-    try:
-        picks = [int(part) for part in text.removeprefix("rows:").split(",")]
-    except ValueError:
-        picks = []
-    if len(picks) != 3 or not all(0 <= k < len(table.x) for k in picks):
-        raise InvalidInputError(
-            f"--slice {text!r}: write three rows from 0 to {len(table.x) - 1}, as rows:4,17,30"
-        )
+    last = len(table.x) - 1
+    expected = f"--slice {text!r}: write three rows from 0 to {last}, as rows:4,17,30"
+    picks = numbers(text.removeprefix("rows:"), int, expected)
+    if len(picks) != 3 or not all(0 <= k <= last for k in picks):
+        raise InvalidInputError(expected)
     return table.x[picks]
 
 

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.clock import Clock
-from relunorm.display.shown import Shown, entries
-from relunorm.display.words import counted
+from relunorm.display.shown import Shown, counted, entries
 from relunorm.domain import Domain
-from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
-from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
-from relunorm.dying.target import mean_and_deviation
+from relunorm.dying.target import TargetAdvice, mean_and_deviation, target_advice
+from relunorm.dying.unit_entries import UnitEntries, duplicate_units
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network

@@ -1,0 +1,42 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+#: What most commands are about.
+ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
+
+#: Where inputs live, spelled out, and the option of most commands.
+DOMAINS = "box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv"
+DOMAIN: Any = typer.Option(help=f"{DOMAINS}.")
+
+#: The option every command has.
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+]
+
+#: The option of every command that shows its progress.
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+
+#: Threads or processes of a command that can use several.
+Jobs = Annotated[
+    int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
+]
+Backend = Annotated[
+    str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
+]
+
+#: A table of inputs.
+DATA: Any = typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
+
+#: For models whose file does not fix the input shape.
+Example = Annotated[
+    str | None,
+    typer.Option(help="Shape of one input, such as 1,28,28, where the file leaves it open."),
+]

@@ -1,1 +1,0 @@
-"""Which units of a network do nothing, and why."""

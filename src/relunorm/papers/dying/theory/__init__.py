@@ -1,1 +1,0 @@
-"""What seed 002 proves of one unit, computed: loss and gradient, descent, momentum, rescaling."""
