@@ -16,21 +16,19 @@ HEADING = "## Operations that are read\n"
 def text() -> str:
     """The page as the readers are now."""
     from relunorm.io.keras.layers import LAYERS
-    from relunorm.io.onnx import head as onnx_head
-    from relunorm.io.onnx.read import OPERATIONS as onnx_operations
-    from relunorm.io.torch.aten import head as torch_head
-    from relunorm.io.torch.aten.walk import OPERATIONS as torch_operations
+    from relunorm.io.onnx import operations as onnx
+    from relunorm.io.torch import operations as torch
 
-    own = (name for name in torch_operations if name[0] != "_" and "." not in name)
+    own = (name for name in torch.OPERATIONS if name[0] != "_" and "." not in name)
     groups = (
         "Anything else is refused, in one error that names every place. What is at the end of a "
         "model is kept as its head.",
         "**torch** (names of aten operations, into which modules and functions are traced; batch "
-        "norm and dropout in eval mode): " + _listed(own),
+        "norm and dropout in eval mode): " + _listed(set(own) - torch.OPENERS),
         "At the end of a torch model also: "
-        + _listed(name for name in torch_head.OPENERS if name[0] != "_"),
-        "**ONNX**: " + _listed(onnx_operations),
-        "At the end also: " + _listed(onnx_head.OPENERS),
+        + _listed(name for name in torch.OPENERS if name[0] != "_"),
+        "**ONNX**: " + _listed(set(onnx.OPERATIONS) - onnx.OPENERS),
+        "At the end also: " + _listed(onnx.OPENERS),
         "**Keras** (Activation with relu, leaky_relu, relu6, hard_sigmoid or linear inside a "
         "model; the curved ones at the end): " + _listed(LAYERS),
     )

@@ -19,7 +19,7 @@ from relunorm.embedded.arithmetic.integers import RANGES, chosen
 from relunorm.embedded.arithmetic.scales import _Builder, build
 from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.embedded.c.c_file import TARGETS, Target
-from relunorm.embedded.c.read_back import read_tables
+from relunorm.embedded.programs import read_tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Activation, Affine, Layer
 from relunorm.network.head import Head, Step

@@ -17,10 +17,10 @@ from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, recompute, seal, slackened
 from relunorm.forms.certificate.verification import verify
+from relunorm.forms.outward import quick_bounds
 from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation
-from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.search.tape import VERSION
 from relunorm.stability.bound_proofs import SCHEMA as BOUNDS

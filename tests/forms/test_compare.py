@@ -111,8 +111,8 @@ def test_upper_bound_never_lies() -> None:
 def test_residual_shares_units() -> None:
     """Two networks that differ in the last layer only: the residual holds the first layers once."""
     from relunorm.domain.reach import reach_of
+    from relunorm.forms.outward import quick_bounds
     from relunorm.forms.relation.match import relate
-    from relunorm.forms.relation.unit_bounds import quick_bounds
 
     network = random_net(5, [4, 8, 6, 2])
     weights, biases = network.weights()

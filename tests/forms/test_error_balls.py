@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relunorm.forms.relation.error_balls import ErrorBalls
+from relunorm.forms.relation.relation import ErrorBalls
 
 
 @pytest.mark.parametrize("below", [0.0, 0.25, -0.5])

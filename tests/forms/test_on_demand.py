@@ -17,9 +17,9 @@ from relunorm.domain.inside import onto_plane
 from relunorm.domain.reach import reach_of
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.comparison.counterexample import spread
+from relunorm.forms.outward import quick_bounds
 from relunorm.forms.relation.match import folding_error
-from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
-from relunorm.forms.relation.unit_bounds import quick_bounds
+from relunorm.forms.relation.on_demand import Asking, relate_on_demand
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import replay, stability
 from relunorm.stability.query import Query
@@ -61,7 +61,7 @@ def test_only_what_has_no_partner_is_proved() -> None:
     reach = reach_of(domain)
     points = spread(domain, 64, np.random.default_rng(0))
     asked = [Asking.about(net, reach, points) for net in (network, copy)]
-    assert relate_on_demand(asked, 1e-9, reach).largest < 1e-11
+    assert relate_on_demand(asked, 1e-9, reach).walk.largest < 1e-11
     assert not any(asking.query.bounds.lower for asking in asked)
 
 
@@ -85,7 +85,7 @@ def test_bound_on_demand_is_sound(network: Network, seed: int, size: float) -> N
     scale = max(1.0, np.abs(network(x)).max())
     assert (gap <= walk.difference.largest + 1e-12 * scale).all()
     if size == 0.0:
-        assert largest(walk) <= 1e-9 * scale
+        assert walk.largest <= 1e-9 * scale
 
 
 def test_query_replays_and_forgets_what_rests_on_improved_bounds() -> None:

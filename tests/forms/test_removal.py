@@ -13,8 +13,7 @@ from planted import networks, planted_16_40_40_5
 import relunorm as rn
 from relunorm.domain.reach import reach_of
 from relunorm.forms.outward import Range
-from relunorm.forms.removal.merging import proportional
-from relunorm.forms.removal.spanning import carriers
+from relunorm.forms.removal.dependence import carriers, proportional
 from relunorm.network import Activation, Affine, Network
 
 

@@ -11,8 +11,7 @@ import pytest
 
 import relunorm as rn
 from relunorm.clock import Clock
-from relunorm.forms.comparison.shallow import shallow_form, steps_apart
-from relunorm.forms.comparison.step_values import largest_difference
+from relunorm.forms.comparison.shallow import largest_difference, shallow_form, steps_apart
 from relunorm.network import Affine, Network
 from relunorm.network.layer import Activation, Layer
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx_models import model, run
 from strategies import ARCHIVES
 from torch import Tensor, nn
 
@@ -231,3 +232,25 @@ def test_several_outputs_of_the_same_logits_are_one() -> None:
     proto.graph.output.append(onnx.helper.make_tensor_value_info(hidden, 1, None))
     with pytest.raises(ModelFileError, match="3 outputs"):
         rn.load(proto)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+def test_a_softmax_over_channels_between_transposes(opset: int) -> None:
+    """Before opset 13 exporters write a softmax over the channels of an image so."""
+    rng = np.random.default_rng(3)
+    proto = model(
+        [
+            ("Conv", ["x", "w"], {}),
+            ("Transpose", ["n0"], {"perm": [0, 2, 3, 1]}),
+            ("Softmax", ["n1"], {"axis": 3}),
+            ("Transpose", ["n2"], {"perm": [0, 3, 1, 2]}),
+        ],
+        {"w": rng.normal(size=(3, 2, 1, 1)).astype(np.float32)},
+        ["batch", 2, 4, 5],
+        opset=opset,
+    )
+    images = rng.normal(size=(3, 2, 4, 5)).astype(np.float32)
+    net = rn.load(proto)
+    assert (net.output_shape, net.head.steps) == ((3, 4, 5), (Step("softmax", 0),))
+    found = net.predict(images).reshape(3, -1)
+    np.testing.assert_allclose(found, run(proto, images), rtol=1e-5, atol=1e-6)

@@ -13,11 +13,8 @@ import relunorm as rn
 from relunorm.errors import SeveralTensorsError, UnsupportedOperationError
 from relunorm.io import sklearn, sklearn_transforms
 from relunorm.io.graph.refusals import refused
-from relunorm.io.onnx import head, read  # noqa: F401 - read fills the table
-from relunorm.io.onnx.site import OPERATIONS as ONNX
-from relunorm.io.torch.aten import head as torch_head
-from relunorm.io.torch.aten import walk  # noqa: F401 - fills the table
-from relunorm.io.torch.aten.site import OPERATIONS as TORCH
+from relunorm.io.onnx.operations import OPERATIONS as ONNX
+from relunorm.io.torch.operations import OPERATIONS as TORCH
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 
@@ -44,7 +41,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
         ("QuantileTransformer: to a normal distribution", r"pipeline\[1:\]"),
         ("aten.sort.default", "not supported yet"),
         ("aten.floor.default", "jumps"),
-        ("Softmax (only known at the end of a model)", "ends in logits"),
+        ("Softmax: only known at the end of a model", "ends in logits"),
         ("com.acme.Mystery", "not known to be piecewise linear"),
     ],
 )
@@ -94,8 +91,8 @@ def _listed(title: str) -> set[str]:
 
 
 def test_the_page_lists_what_is_read() -> None:
-    assert _listed("ONNX:") == {*ONNX, *head.OPENERS}
-    found = {name.partition(".")[0] for name in (*TORCH, *torch_head.OPENERS) if name[0] != "_"}
+    assert _listed("ONNX:") == set(ONNX)
+    found = {name.partition(".")[0] for name in TORCH if name[0] != "_"}
     assert _listed("PyTorch, as") == found
     linear = {*sklearn._LINEAR, *sklearn._LOGISTIC}
     steps = {*sklearn_transforms._STEPS, *sklearn_transforms._SELECTIONS}

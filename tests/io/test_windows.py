@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import Lowering
-from relunorm.io.graph.recover import recover_convolution
-from relunorm.io.graph.windows import convolution, sliding_windows
+from relunorm.io.graph.windows import convolution, recover_convolution, sliding_windows
 
 
 @st.composite

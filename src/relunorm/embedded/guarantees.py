@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
-from relunorm.embedded.pieces.polygon import output_bounds
-from relunorm.embedded.proof.cutting import Bounds, bound_part
+from relunorm.embedded.proof.cutting import Bounds, bound_part, output_bounds
 from relunorm.embedded.proof.distance import Change
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import slackened

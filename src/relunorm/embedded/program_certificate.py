@@ -25,7 +25,6 @@ from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
 from relunorm.embedded.arithmetic.integers import IntegerProgram
 from relunorm.embedded.c.c_file import Options, flash_bytes
-from relunorm.embedded.c.read_back import read_tables
 from relunorm.embedded.guarantees import claims, compare_claims, largest, notes, rows_of
 from relunorm.embedded.lower_bound import difference_at
 from relunorm.embedded.pieces.one_input import Piecewise
@@ -37,6 +36,7 @@ from relunorm.embedded.programs import (
     outer_box,
     program_from,
     ram_bytes,
+    read_tables,
     structure,
     tables,
 )

@@ -11,8 +11,8 @@ from relunorm.clock import Clock, Listener
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.comparison.shallow import shallow_cost, shallow_form
-from relunorm.forms.relation.unit_bounds import unit_ranges
-from relunorm.forms.removal.linear_units import nothing_known, proved
+from relunorm.forms.outward import unit_ranges
+from relunorm.forms.removal.reduced import nothing_known, proved
 from relunorm.forms.shapes.canonical import canonical, pin_inputs, without_stages
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector

@@ -17,9 +17,9 @@ from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitErro
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.precision import is_single
-from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Removal
+from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
 from relunorm.forms.shapes import SHAPES
-from relunorm.forms.shaping import SINGLE, Dtype, Job, within
+from relunorm.forms.shaping import SINGLE, Dtype, Job, Made, within
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
@@ -228,7 +228,7 @@ def normalize(
 
 def _made(
     job: Job, wanted: bool, eps: float, rational: ShallowForm | None, interrupts: Interrupts
-) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+) -> Made:
     """What `within` makes in time; after Ctrl-C it has a moment left, for the removal at least."""
     for _ in range(2):
         try:

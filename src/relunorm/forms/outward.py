@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Matrix, Vector
-from relunorm.network import Activation, Affine
+from relunorm.network import Activation, Affine, Network
+from relunorm.stability.bound_proofs import Proofs
+from relunorm.stability.bound_replay import replay, rule_bounds
+from relunorm.stability.verdicts import Stability
 
 
 def up(values: Vector, n: int) -> Vector:
@@ -163,3 +169,43 @@ def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
     pad = gamma(inner_size(affine) + 8) * magnitude(affine, ranges)
     swing = up(swing, inner_size(affine) + 8) + pad
     return Range(middle - swing, middle + swing)
+
+
+def quick_bounds(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> list[Range]:
+    """Sound pre-activation bounds by intervals and one backward linear pass a layer.
+
+    Costs a few forward passes; no solver. Sound in real arithmetic. A clock that ends before raises
+    `TimeLimitError`.
+    """
+    problem = Problem(network, reach)
+    bounds = Bounds(problem)
+    for index in range(len(network.layers)):
+        bounds.append(*rule_bounds(problem, bounds, index, clock=clock))
+        clock.check()
+    return [Range(lo, hi) for lo, hi in zip(bounds.lower, bounds.upper, strict=True)]
+
+
+def stable_bounds(found: Stability) -> list[Range]:
+    """The bounds a stability analysis proved, per layer."""
+    return [Range(layer.lower, layer.upper) for layer in found.layers]
+
+
+def proved_bounds(
+    network: Network, reach: Reach, proofs: Any, clock: Clock = NO_LIMIT
+) -> list[Range]:
+    """Pre-activation bounds from their proofs, without a solver.
+
+    Args:
+        proofs: what `Stability.proofs.to_dict()` wrote; None asks for the quick bounds.
+    """
+    if proofs is None:
+        return quick_bounds(network, reach, clock)
+    again = replay(network, reach.domain, Proofs.from_dict(proofs), clock=clock)
+    return [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
+
+
+def unit_ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
+    """The best proved bounds of the units: of an analysis, quick ones, or none at all."""
+    if reach is None:
+        return [Range.endless(layer.width) for layer in network.layers]
+    return stable_bounds(found) if found is not None else quick_bounds(network, reach)

@@ -23,6 +23,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.network.layer import whole
 
 #: Where a unit of a rewritten network comes from: (layer, unit) of the original, or None.
 Origin: TypeAlias = "tuple[int, int] | None"
@@ -35,7 +36,7 @@ class Rewriter:
     Args:
         network: the old network, without linear stages (`Network.folded`).
         product: the matrix product used in substitutions. `multiply` is the fast default;
-            `accurate.product` makes the result independent of the order of the units.
+            `shapes.canonical.product` makes the result independent of the order of the units.
     """
 
     def __init__(self, network: Network, product: Product | None = None):
@@ -103,11 +104,6 @@ class Rewriter:
 
     def _size(self, value: int) -> int:
         return self.network.input_size if value == 0 else self.layers[value - 1].width
-
-
-def whole(source: int, size: int) -> Affine:
-    """The map that returns value ``source`` as it is."""
-    return Affine({source: mx.identity(size)}, np.zeros(size))
 
 
 def grounded(affine: Affine, source: int, size: int) -> Affine:

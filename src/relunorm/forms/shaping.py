@@ -16,14 +16,22 @@ from relunorm.errors import TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.comparison.shallow import ShallowForm
-from relunorm.forms.outward import Range
+from relunorm.forms.outward import Range, proved_bounds, quick_bounds, unit_ranges
 from relunorm.forms.precision import narrow
 from relunorm.forms.relation.match import Forced, relate
-from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
-from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds, unit_ranges
+from relunorm.forms.relation.on_demand import Asking, relate_on_demand
 from relunorm.forms.removal.channels import reduce_channels
-from relunorm.forms.removal.linear_units import by_sign, nothing_known, proved, spend
-from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Rules, Straight
+from relunorm.forms.removal.reduced import (
+    Architecture,
+    Prefer,
+    Reduced,
+    Rules,
+    Straight,
+    by_sign,
+    nothing_known,
+    proved,
+    spend,
+)
 from relunorm.forms.removal.sweeps import remove as remove_units
 from relunorm.forms.shapes import SHAPES
 from relunorm.forms.shapes.canonical import canonical, pin_inputs
@@ -32,6 +40,8 @@ from relunorm.network.structure import Structure
 from relunorm.stability import Stability
 
 Dtype = Literal["float32", "float64"]
+#: What was removed, the network in its form, what the form guarantees, and the proof.
+Made = tuple[Reduced, Network, dict[str, Any], Certificate | None]
 #: A certificate whose bound exceeds this share of the largest value is tried in another way too.
 TIGHT = 1e-12
 #: What float32 cannot tell apart stays apart when the bound exceeds this share of the outputs.
@@ -78,9 +88,7 @@ class Job:
         gap = np.abs(value - result(points)).max(initial=0.0)
         return near and bool(gap <= certificate.evaluated("float64"))
 
-    def run(
-        self, wanted: bool, budget: float, rational: ShallowForm | None
-    ) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    def run(self, wanted: bool, budget: float, rational: ShallowForm | None) -> Made:
         """Remove, shape and certify."""
         base, found, reach = self.base, self.found, self.reach
         free = self.architecture == "any"
@@ -141,7 +149,7 @@ class Job:
             return Reduced(self.network, [])
         return Reduced(lower(smaller, self.network), [], gone, loosely)
 
-    def whole(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    def whole(self) -> Made:
         """Nothing removed, where no time is left; forms that only rescale are still made."""
         kept = Reduced.whole(self.base)
         if not SHAPES[self.form].quick:
@@ -154,7 +162,7 @@ class Job:
             None,
         )
 
-    def unchanged(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    def unchanged(self) -> Made:
         """The network as it was given, with the certificate that it is itself if there is time."""
         certificate = None
         if self.reach is not None:
@@ -168,10 +176,10 @@ class Job:
         The first knows more about the network that was given, the second matches units before it
         asks what they are.
         """
-        proofs = None if self.found is None else self.found.proofs.to_dict()
+        proofs = None if self.found is None else self.found.proofs
         other = result.folded()
         known = (
-            proved_bounds(self.base, reach, proofs, self.clock),
+            proved_bounds(self.base, reach, proofs and proofs.to_dict(), self.clock),
             quick_bounds(other, reach, self.clock),
         )
         walk = relate(
@@ -182,7 +190,7 @@ class Job:
         walks = [walk]
         scale = max(float(side.boxes[-1].largest.max(initial=1.0)) for side in walk.sides)
         late = self.clock.expired()
-        if not forced.slope and not late and not largest(walk) <= TIGHT * scale:
+        if not forced.slope and not late and not walk.largest <= TIGHT * scale:
             order = sorted((0, 1), key=lambda i: (self.base, other)[i].units)
             points = spread(reach.domain, 256, np.random.default_rng(0))
             asked = [Asking.about((self.base, other)[i], reach, points) for i in order]
@@ -193,17 +201,15 @@ class Job:
                     asked, TIGHT * scale, reach, away=self.steps, clock=self.clock
                 )
                 walks.append(related.walk)
-                packed = [related.proofs[order.index(i)].to_dict() for i in (0, 1)]
-                makers.append(partial(certify, related.walk, pair, packed, order))
-        best = min(range(len(walks)), key=lambda i: largest(walks[i]))
+                proved = [related.proofs[order.index(i)] for i in (0, 1)]
+                makers.append(partial(certify, related.walk, pair, proved, order))
+        best = min(range(len(walks)), key=lambda i: walks[i].largest)
         self.clock.check()
         # magnitudes beyond float64 prove nothing
-        return makers[best]() if np.isfinite(largest(walks[best])) else None
+        return makers[best]() if np.isfinite(walks[best].largest) else None
 
 
-def within(
-    job: Job, wanted: bool, eps: float, rational: ShallowForm | None
-) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+def within(job: Job, wanted: bool, eps: float, rational: ShallowForm | None) -> Made:
     """The result for an eps budget; what float32 cannot tell apart is merged if that is proved."""
     made = _spending(job, wanted, eps, rational)
     if not made[0].loosely or job.domain is None or job.clock.expired():
@@ -213,9 +219,7 @@ def within(
     return _spending(replace(job, relative=0.0), wanted, eps, rational)
 
 
-def _spending(
-    job: Job, wanted: bool, eps: float, rational: ShallowForm | None
-) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+def _spending(job: Job, wanted: bool, eps: float, rational: ShallowForm | None) -> Made:
     """Spend the eps budget so that the proved bound stays within it."""
     budget = eps
     for attempt in range(8):

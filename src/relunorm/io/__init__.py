@@ -214,3 +214,25 @@ def input_shape(example: Any, what: str) -> tuple[int, ...]:
         f"{what}: example must be the shape of one input, such as (1, 28, 28), or a batch of "
         f"inputs with the batch as first axis, with at most {MAX_AXIS:,} entries each"
     )
+
+
+def one_shape(sizes: Sequence[int | None], example: Any, what: str) -> tuple[int, ...]:
+    """The shape of one input: the sizes that a model fixes, those it leaves open (None) as in
+    `load`'s ``example`` argument."""
+    shown = ", ".join("?" if n is None else str(n) for n in sizes)
+    if example is not None:
+        wanted = input_shape(example, what)
+        if len(wanted) == len(sizes) and all(
+            n in (None, w) for n, w in zip(sizes, wanted, strict=True)
+        ):
+            return wanted
+        raise UnsupportedFormatError(
+            f"{what}: example says that one input has shape {wanted}, but the model was built "
+            f"or exported for inputs of shape ({shown})"
+        )
+    if None in sizes:
+        raise UnsupportedFormatError(
+            f"{what}: one input has shape ({shown}), which leaves sizes open; pass the shape, for "
+            "example relunorm.load(model, example=(1, 28, 28))"
+        )
+    return tuple(int(n or 0) for n in sizes)

@@ -313,7 +313,18 @@ class Network(Shown):
         batch, single = self._batch(inputs)
         if not np.isfinite(batch).all():
             raise InvalidInputError("inputs hold NaN or infinite entries: no Jacobian there")
-        n, outputs = len(batch), self.output.size
+        result = self._gradients(batch, None)
+        return np.array(result[0] if single else result)
+
+    def pullback(self, inputs: ArrayLike, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The gradient of ``weights . f`` at every input of a batch, weights (n, outputs)."""
+        return self._gradients(self._batch(inputs)[0], weights[:, None])[:, 0]
+
+    def _gradients(
+        self, batch: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """(n, rows, d): the gradients of rows of weights, or with None of every output."""
+        n, rows = len(batch), self.output.size if weights is None else weights.shape[1]
         preactivations: list[NDArray[np.float64]] = []
         self._forward(batch, keep=False, preactivations=preactivations, all_layers=True)
         grads: dict[int, NDArray[np.float64]] = {}
@@ -323,19 +334,17 @@ class Network(Shown):
                 if upstream is None:
                     part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
                 else:
-                    flat = upstream.reshape(n * outputs, -1)
-                    part = (flat @ matrix).reshape(n, outputs, -1)
+                    part = (upstream.reshape(n * rows, -1) @ matrix).reshape(n, rows, -1)
                 grads[source] = grads[source] + part if source in grads else part
 
-        pull(self.output, None)
+        pull(self.output, weights)
         for index in range(len(self.layers) - 1, -1, -1):
             upstream = grads.pop(index + 1, None)
             if upstream is not None:
                 layer = self.layers[index]
                 slope = layer.activation.derivative(preactivations[index])
                 pull(layer.affine, upstream * slope[:, None, :])
-        result = grads.get(0, np.zeros((n, outputs, self.input_size)))
-        return np.array(result[0] if single else result)
+        return grads.get(0, np.zeros((n, rows, self.input_size)))
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         inputs = arranged(inputs, self.columns)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import chosen
-from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, term_of
+from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term, geometry_of, term_of
 from relunorm.embedded.proof.distance import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
@@ -31,23 +31,13 @@ UNIT, LEAST = 2.0**-24, 2.0**-126
 
 
 @dataclass(frozen=True, eq=False)
-class FloatMap:
+class FloatMap(Rows):
     """An affine map in single precision."""
 
     terms: Mapping[int, Term]
     bias: NDArray[np.float32]
     weight_type: str = "float"
     accumulator: str = "float"
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.bias)
-
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return sum(term.multiplications for term in self.terms.values())
 
     def real(self) -> Affine:
         """The map in real numbers."""
@@ -69,7 +59,7 @@ class FloatLayer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FloatNetwork:
+class FloatNetwork(Layered):
     """A network in single precision: what the float program computes, up to the order of sums."""
 
     input_low: NDArray[np.float32]
@@ -81,19 +71,9 @@ class FloatNetwork:
     input_type: str = "float"
 
     @property
-    def maps(self) -> tuple[FloatMap, ...]:
-        """Every affine map, the output's last."""
-        return (*(layer.affine for layer in self.layers), self.output)
-
-    @property
     def input_size(self) -> int:
         """Entries of one input."""
         return len(self.input_low)
-
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return sum(m.multiplications for m in self.maps)
 
     def dequantized(self) -> Network:
         """The network of its weights, in real arithmetic."""

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.embedded.arithmetic.terms import Integers, Term
+from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term
 from relunorm.errors import InvalidInputError
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.layer import Kind
@@ -56,7 +56,7 @@ def narrowest(low: int, high: int, kinds: tuple[str, ...] = tuple(RANGES)) -> st
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerMap:
+class IntegerMap(Rows):
     """An affine map in integers.
 
     Attributes:
@@ -72,16 +72,6 @@ class IntegerMap:
     exponent: Integers
     weight_type: str
     accumulator: str
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.bias)
-
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return sum(term.multiplications for term in self.terms.values())
 
     def __call__(self, values: list[Any]) -> Integers:
         """The sums of a batch; ``values[k]`` has shape (n, size of value k)."""
@@ -218,7 +208,7 @@ class IntegerProgram(IntegerInputs, ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class IntegerNetwork(IntegerProgram):
+class IntegerNetwork(Layered, IntegerProgram):
     """A network of integers: what the C program computes.
 
     Attributes:
@@ -229,11 +219,6 @@ class IntegerNetwork(IntegerProgram):
     output: IntegerMap
 
     @property
-    def maps(self) -> tuple[IntegerMap, ...]:
-        """Every affine map, the output's last."""
-        return (*(layer.affine for layer in self.layers), self.output)
-
-    @property
     def output_exponent(self) -> int:  # type: ignore[override]
         """An output y stands for y * 2^-this."""
         return int(self.output.exponent[0])
@@ -242,11 +227,6 @@ class IntegerNetwork(IntegerProgram):
     def output_type(self) -> str:
         """C type of the outputs."""
         return self.output.accumulator
-
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return sum(m.multiplications for m in self.maps)
 
     def exponents(self, value: int) -> Integers:
         """The exponents of value k (0 is the input)."""

@@ -29,10 +29,9 @@ from relunorm.embedded.arithmetic.integers import (
     narrowest,
 )
 from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, rounded, term_of
-from relunorm.embedded.proof.layerwise import Walk
-from relunorm.embedded.proof.ranges import Sums, after_activation, overflow
+from relunorm.embedded.proof.layerwise import Sums, Walk, after_activation, overflow
 from relunorm.errors import InvalidInputError
-from relunorm.io.graph.recover import Convolution
+from relunorm.io.graph.windows import Convolution
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 

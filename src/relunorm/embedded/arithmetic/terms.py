@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,16 +19,26 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.io.graph.recover import Convolution, recover_convolution
-from relunorm.io.graph.windows import convolution
+from relunorm.io.graph.windows import Convolution, convolution, recover_convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Affine, Network
 
 Integers = NDArray[np.int64]
 
 
+class Stored:
+    """What every kind of term answers."""
+
+    matrix: Any
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return int(self.matrix.nnz if sp.issparse(self.matrix) else self.matrix.size)
+
+
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(Stored):
     """Every weight, row after row."""
 
     weight: Integers
@@ -43,18 +53,13 @@ class Dense:
         """The weights as one matrix."""
         return self.weight
 
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return self.weight.size
-
     def geometry(self) -> dict[str, Any]:
         """Everything but the weights, JSON-safe."""
         return {"kind": "dense", "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class Listed(Stored):
     """The entries that are not zero: weight, column, and where each row ends."""
 
     weight: Integers
@@ -73,18 +78,13 @@ class Listed:
         parts = (self.weight, self.column, np.concatenate([[0], self.end]))
         return sp.csr_array(parts, shape=self.shape)
 
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return len(self.weight)
-
     def geometry(self) -> dict[str, Any]:
         """Everything but the tables, JSON-safe."""
         return {"kind": "listed", "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Stored):
     """A convolution: one kernel for all positions."""
 
     weight: Integers
@@ -117,11 +117,6 @@ class Kernel:
         data = whole.data.astype(self.weight.dtype)  # int32 weights and less are exact in float64
         return sp.csr_array((data, whole.indices, whole.indptr), shape=whole.shape)
 
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return int(self.matrix.nnz)
-
     def geometry(self) -> dict[str, Any]:
         """Everything but the weights, JSON-safe."""
         return {
@@ -137,6 +132,40 @@ class Kernel:
 
 
 Term = Dense | Listed | Kernel
+
+
+class Rows:
+    """What affine maps of every kind of number answer."""
+
+    terms: Mapping[int, Term]
+    bias: NDArray[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.bias)
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return sum(term.multiplications for term in self.terms.values())
+
+
+class Layered:
+    """What programs answer that run layer after layer."""
+
+    layers: tuple[Any, ...]
+    output: Any
+
+    @property
+    def maps(self) -> tuple[Any, ...]:
+        """Every affine map, the output's last."""
+        return (*(layer.affine for layer in self.layers), self.output)
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return sum(m.multiplications for m in self.maps)
 
 
 def without_empty_terms(network: Network) -> Network:

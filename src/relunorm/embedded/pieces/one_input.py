@@ -29,8 +29,7 @@ from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, Integer
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.c_file import CFile, Options, Tables, number
-from relunorm.embedded.pieces.polygon import apart
-from relunorm.embedded.proof.cutting import Bounds
+from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 

@@ -14,23 +14,74 @@ backward linear bounds: only units whose wall was rounded there are not settled,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.domain import Box
+from relunorm.domain.reach import Reach
 from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant
 from relunorm.embedded.pieces.one_input import Piecewise, numbers_from
-from relunorm.embedded.pieces.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
-from relunorm.embedded.proof.cutting import Bounds
+from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
+
+Point = tuple[Fraction, Fraction]
+#: Corners in order; none for the empty set.
+Polygon = list[Point]
+
+
+def rectangle(low: Sequence[Any], high: Sequence[Any]) -> Polygon:
+    """The corners of a box with two sides."""
+    (a, b), (c, d) = ([Fraction(v) for v in ends] for ends in (low, high))
+    return [(a, b), (c, b), (c, d), (a, d)]
+
+
+def clip(polygon: Polygon, normal: Sequence[int], offset: Fraction | int) -> Polygon:
+    """The part with ``normal . p >= offset``, exactly (Sutherland and Hodgman, 1974)."""
+    result: Polygon = []
+    heights = [normal[0] * p[0] + normal[1] * p[1] - offset for p in polygon]
+    for k, (p, h) in enumerate(zip(polygon, heights, strict=True)):
+        q, other = polygon[k - 1], heights[k - 1]
+        if (h >= 0) != (other >= 0):
+            share = other / (other - h)
+            result.append((q[0] + share * (p[0] - q[0]), q[1] + share * (p[1] - q[1])))
+        if h >= 0:
+            result.append(p)
+    return list(dict.fromkeys(result))
+
+
+@dataclass(frozen=True, eq=False)
+class PolygonReach(Reach):
+    """A polygon as the bounds see it: its corners, each rounded to the nearest floats."""
+
+    corners: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+
+    @property
+    def operations(self) -> int:
+        """Roundings in one value of `support_upper`, those of the corners included."""
+        return 2 * self.size + 16
+
+    def support_upper(self, rows: Any, multipliers: Any = None) -> tuple[Vector, Vector]:
+        """max c.x over the corners for every row c, and the magnitude its error scales with."""
+        del multipliers
+        return (rows @ self.corners.T).max(axis=1), np.abs(rows) @ self.span
+
+
+def reach_of_polygon(polygon: Polygon, powers: Sequence[int]) -> PolygonReach:
+    """The reach of a polygon whose coordinates are in units of 2^-power."""
+    units = [Fraction(2) ** -int(power) for power in powers]
+    corners = np.array([[float(p[0] * units[0]), float(p[1] * units[1])] for p in polygon])
+    lo = np.nextafter(corners.min(axis=0), -np.inf)
+    hi = np.nextafter(corners.max(axis=0), np.inf)
+    return PolygonReach(Box(lo, hi), lo, hi, None, corners)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.problem import Bounds as Reached
 from relunorm.bounds.problem import Problem
 from relunorm.domain import Box
-from relunorm.domain.reach import reach_of
+from relunorm.domain.reach import Reach, reach_of
 from relunorm.embedded.proof.distance import Change, Difference, difference
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
-from relunorm.network import Network
+from relunorm.network import Affine, Network
+from relunorm.stability.bound_replay import rule_bounds
 
 #: Halving stops when doubling the parts has gained less than this share.
 GAIN = 0.03
@@ -187,3 +191,34 @@ def _preorder(nodes: list[Any]) -> list[Any]:
         result.append([node[0], node[1]])
         stack += [node[2] + 1, node[2]]
     return result
+
+
+def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector, Reached]:
+    """Bounds of the outputs, and of all values, by the fixed linear rule: without a solver."""
+    problem = Problem(network, reach)
+    bounds = Reached(problem)
+    for index in range(len(network.layers) + 1):
+        lower, upper = rule_bounds(problem, bounds, index, every=index == len(network.layers))
+        if index == 0:  # the rule's intervals are those of the box around the polygon
+            rows, ones = np.arange(len(lower)), np.ones(len(lower))
+            upper = np.minimum(upper, linear_upper(problem, bounds, 0, rows, ones))
+            lower = np.maximum(lower, -linear_upper(problem, bounds, 0, rows, -ones))
+        if index < len(network.layers):
+            bounds.append(lower, upper)
+    return lower, upper, bounds
+
+
+def apart(network: Network, slope: NDArray[np.float64], constant: Vector, reach: Reach) -> Vector:
+    """A bound of ``|network(x) - (slope x + constant)|`` for every output, over a reach.
+
+    The numbers of the affine map may be rounded to the nearest floats.
+    """
+    terms = dict(network.output.terms)
+    old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
+    bias = network.output.bias - constant
+    rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
+    # what forming these numbers rounded
+    size = (np.abs(old) + np.abs(slope)) @ reach.span + np.abs(network.output.bias)
+    lost = 2.0**-50 * (size + np.abs(constant)) + 2.0**-1000
+    lower, upper, _ = output_bounds(rest, reach)
+    return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)

@@ -31,15 +31,14 @@ from relunorm.forms import outward
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.certificate.schema import Documented
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
-from relunorm.forms.outward import Range
+from relunorm.forms.outward import Range, proved_bounds, quick_bounds
 from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import KINDS, Relation, Side
-from relunorm.forms.relation.residual import residual_bounds
-from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
+from relunorm.forms.relation.residual import Searched, residual_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.bound_proofs import pack, unpacked
+from relunorm.stability.bound_proofs import Proofs, pack, unpacked
 
 SCHEMA = "relunorm.certificate/8"
 #: The number types whose rounding is bounded too.
@@ -99,35 +98,36 @@ class Certificate(Documented):
 def certify(
     walk: Walk,
     networks: Sequence[Network],
-    proofs: Sequence[Any],
+    proved: Sequence[Proofs | None],
     order: Sequence[int] = (0, 1),
+    *,
     known: Sequence[list[Range] | None] = (None, None),
     difference: Ends | None = None,
-    residual: dict[str, Any] | None = None,
+    residual: Searched | bool = False,
     stepwise: bool = False,
 ) -> Certificate | None:
     """The certificate of a finished walk; None where no finite bound comes out.
 
     Args:
         networks: the two networks as they were given, linear stages included.
-        proofs: what proves the pre-activation bounds of each, as JSON, or None for the quick ones.
+        proved: what proves the pre-activation bounds of each, or None for the quick ones.
         order: which of the networks was walked first.
         known: per network what `proved_bounds` makes of its proofs, if at hand.
         difference: what bounding the difference unit by unit found, if that was done.
-        residual: bound what the walk leaves of f - g too; its ``search`` is what `Searched` wrote,
-            or None for linear bounds alone.
+        residual: bound what the walk leaves of f - g too: by a search, or linear bounds alone.
         stepwise: the networks are the same steps (`comparison.stepwise`), and nothing is related.
     """
     relations = [[_pack(r) for r in side.relations] for side in walk.sides] or [[], []]
-    cuts = None
-    if difference is not None:
+    proofs = [None if p is None else p.to_dict() for p in proved]
+    cuts = left = None
+    if difference is not None and not stepwise:
         cuts = {
             "cuts": pack(np.array(difference.cuts, dtype=np.float64).reshape(-1, 2)),
             "multipliers": [pack(p) for p in difference.multipliers],
         }
-    found = recompute(
-        walk.reach, networks, proofs, order, relations, known, cuts, residual, stepwise
-    )
+    if residual:
+        left = {"search": residual.to_dict() if isinstance(residual, Searched) else None}
+    found = recompute(walk.reach, networks, proofs, order, relations, known, cuts, left, stepwise)
     bounds = [slackened(v) for v in found.bounds]
     exceptions = [{**e, "margin": slackened(e["margin"])} for e in found.exceptions]
     if not np.isfinite([*bounds, *(e["margin"] for e in exceptions)]).all():
@@ -140,10 +140,10 @@ def certify(
         "exceptions": exceptions,
         "evaluation": found.evaluation(np.array(bounds)),
         "order": list(order),
-        "proofs": list(proofs),
+        "proofs": proofs,
         "relations": relations,
         "difference": cuts,
-        "residual": residual,
+        "residual": left,
         "stepwise": stepwise,
     }
     document["digest"] = seal(document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,25 +18,29 @@ from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
-from relunorm.forms.comparison.comparison import Comparison, Verdict
+from relunorm.forms.comparison.comparison import Comparison, SameClass, Verdict, same_class
 from relunorm.forms.comparison.counterexample import Counterexample
-from relunorm.forms.comparison.same_class import SameClass, same_class
-from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
-from relunorm.forms.comparison.step_values import largest_difference
+from relunorm.forms.comparison.shallow import (
+    ShallowForm,
+    largest_difference,
+    shallow_cost,
+    shallow_form,
+    steps_apart,
+)
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
-from relunorm.forms.outward import Range
+from relunorm.forms.outward import Range, quick_bounds, stable_bounds
 from relunorm.forms.precision import UNITS, default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.relate import Walk
-from relunorm.forms.relation.residual import Searched, linear_bounds, residual, search
-from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
+from relunorm.forms.relation.residual import linear_bounds, residual, search
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.bound_proofs import Proofs
+from relunorm.sweep.ambient import worker_count
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
@@ -60,6 +64,7 @@ def compare(
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     progress: Listener | None = None,
     random_state: int = 0,
+    workers: int | None = None,
 ) -> Comparison:
     """Decide whether two networks agree over a domain up to a tolerance.
 
@@ -85,6 +90,8 @@ def compare(
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
+        workers: threads that bound the difference of near copies with few inputs side by side; 1 by
+            default, -1 for all cores.
 
     ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
     bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
@@ -101,8 +108,9 @@ def compare(
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, factor, clock, analysis, progress, random_state
-    )
+        first, second, domain, tolerance, factor, clock, analysis, progress, random_state,
+        worker_count(workers),
+    )  # fmt: skip
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         found = search.run()
@@ -141,17 +149,9 @@ class _Search:
     """The state of one comparison: the bounds and the best point so far."""
 
     def __init__(
-        self,
-        first,
-        second,
-        domain,
-        tolerance,
-        factor,
-        clock,
-        analysis,
-        progress,
-        random_state,
-    ):
+        self, first, second, domain, tolerance, factor, clock, analysis, progress, random_state,
+        workers,
+    ):  # fmt: skip
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.factor = domain, reach_of(domain), factor
@@ -167,7 +167,7 @@ class _Search:
             None if found is None else (stable_bounds(found), found.proofs)
             for network, found in zip((self.first, self.second), analysis, strict=True)
         ]
-        self.random_state = random_state
+        self.random_state, self.workers = random_state, workers
         self.upper = np.inf
         self.proof: Callable[..., Certificate | None] | None = None
         self.difference: Ends | None = None
@@ -249,7 +249,7 @@ class _Search:
         if upper < self.upper:
             self.upper, self.method = upper, STEPWISE
             nothing = Walk(self.reach), self.given, (None, None), [0, 1]
-            self.proof = partial(_certificate, *nothing, stepwise=True)
+            self.proof = partial(certify, *nothing, stepwise=True)
         if rounded > self.tolerance and not self.seen.found:
             self.tolerance = self.seen.tolerance = rounded
 
@@ -276,9 +276,9 @@ class _Search:
             self.away, proofs = walk(True)
             self.apart = self._bound(self.away)
             if np.isfinite(self.apart):
-                self.proof = partial(_certificate, self.away, self.given, proofs, order)
+                self.proof = partial(certify, self.away, self.given, proofs, order)
         found, proofs = walk(False)
-        self._take(found, "related units", partial(_certificate, found, self.given, proofs, order))
+        self._take(found, "related units", partial(certify, found, self.given, proofs, order))
 
     def _insist(self) -> None:
         """Once more, with time for the proofs that were given up."""
@@ -366,6 +366,7 @@ class _Search:
             self._enough,
             self.clock.part(share=share),
             tell,
+            self.workers,
         )
         if self.difference is None or (found and found.largest < self.difference.largest):
             self.difference = found
@@ -431,7 +432,7 @@ class _Search:
         low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
-        self.rest = partial(_certificate, walk, self.given, self._proofs(), [0, 1], rest=True)
+        self.rest = partial(certify, walk, self.given, self._proofs(), [0, 1], residual=True)
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
             self.proof = self.rest
@@ -450,7 +451,7 @@ class _Search:
         upper = float(np.nextafter(found.upper + most, np.inf))
         if upper < self.upper:
             self.upper, self.method = upper, "branch and bound on the residual"
-            self.proof = partial(self.rest, search=found)
+            self.proof = partial(self.rest, residual=found)
 
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""
@@ -464,7 +465,7 @@ class _Search:
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1], clock=self.clock)
-        self._take(walk, method, partial(_certificate, walk, self.given, self._proofs(), [0, 1]))
+        self._take(walk, method, partial(certify, walk, self.given, self._proofs(), [0, 1]))
 
     def _proofs(self) -> list[Proofs | None]:
         """What proves `_bounds`."""
@@ -498,7 +499,7 @@ class _Search:
         """The certificate of a difference that was bounded before any unit was related."""
         bounds = [quick_bounds(network, self.reach) for network in (self.first, self.second)]
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
-        return _certificate(walk, self.given, (None, None), [0, 1], difference)
+        return certify(walk, self.given, (None, None), difference=difference)
 
     def _answer(self, verdict: Verdict) -> Comparison:
         point = self.seen.point if verdict in ("different", "unknown") else None
@@ -517,22 +518,3 @@ class _Search:
             proof=self._proof(),
             head=self.given[0].head,
         )
-
-
-def _certificate(
-    walk: Walk,
-    networks: tuple[Network, Network],
-    proofs: Sequence[Proofs | None],
-    order: Sequence[int],
-    difference: Ends | None = None,
-    rest: bool = False,
-    search: Searched | None = None,
-    stepwise: bool = False,
-) -> Certificate | None:
-    packed = [None if p is None else p.to_dict() for p in proofs]
-    left = {"search": None if search is None else search.to_dict()} if rest else None
-    if stepwise:
-        difference = None
-    return certify(
-        walk, networks, packed, order, difference=difference, residual=left, stepwise=stepwise
-    )

@@ -189,7 +189,7 @@ def attack(
         sign = np.sign(gaps[np.arange(len(points)), output])
         chosen = np.zeros_like(gaps)
         chosen[np.arange(len(points)), output] = np.where(sign == 0, 1.0, sign)
-        slope = pullback(first, points, chosen) - pullback(second, points, chosen)
+        slope = first.pullback(points, chosen) - second.pullback(points, chosen)
         trials = uphill(domain, points, slope)
         found = difference(first, second, trials).reshape(len(STEPS), len(points), -1)
         sizes = np.abs(found).max(axis=2)
@@ -306,28 +306,6 @@ def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
 def difference(first: Network, second: Network, points: Points) -> Points:
     """f - g, point by point."""
     return first(points) - second(points)
-
-
-def pullback(network: Network, points: Points, weights: Points) -> Points:
-    """The gradient of weights.f at every point: one backward pass for the whole batch.
-
-    The network has no linear stages (`Network.folded`).
-    """
-    z = network.preactivations(points)
-    grads: dict[int, Points] = {}
-
-    def pull(terms, upstream: Points) -> None:
-        for source, matrix in terms.items():
-            part = upstream @ matrix
-            grads[source] = grads[source] + part if source in grads else part
-
-    pull(network.output.terms, weights)
-    for index in range(len(network.layers) - 1, -1, -1):
-        upstream = grads.pop(index + 1, None)
-        if upstream is not None:
-            layer = network.layers[index]
-            pull(layer.affine.terms, upstream * layer.activation.derivative(z[index]))
-    return np.asarray(grads.get(0, np.zeros_like(points)))
 
 
 def uphill(domain: Domain, points: Points, slope: Points) -> Points:

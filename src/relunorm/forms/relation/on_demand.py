@@ -109,11 +109,6 @@ class Related:
     walk: Walk
     proofs: tuple[Proofs, ...]
 
-    @property
-    def largest(self) -> float:
-        """The bound on |f - g| that the walk proves; inf where it overflows."""
-        return largest(self.walk)
-
 
 def relate_on_demand(
     pair: Sequence[Asking],
@@ -130,22 +125,22 @@ def relate_on_demand(
     """
     small, large = pair
     large.wanted = None
+
+    def better(alike: float, same: float = SAME) -> Related:
+        return min(best, _walk(pair, reach, away, alike, clock, same), key=lambda r: r.walk.largest)
+
     best = _walk(pair, reach, away, ALIKE, clock)
     with suppress(TimeLimitError):  # the first walk stands
         for _ in range(ROUNDS):
-            if best.largest <= tolerance or not _ask_more(best.walk, small):
+            if best.walk.largest <= tolerance or not _ask_more(best.walk, small):
                 break
-            best = min(best, _walk(pair, reach, away, ALIKE, clock), key=_bound)
-        if best.largest > tolerance:  # what is merely alike may have a better partner, or none
-            best = min(best, _walk(pair, reach, away, SAME, clock), key=_bound)
-        networks = [asking.query.network for asking in pair]
-        if best.largest > tolerance and any(map(is_single, networks)):
-            best = min(best, _walk(pair, reach, away, ALIKE, clock, ROUNDED), key=_bound)
+            best = better(ALIKE)
+        if best.walk.largest > tolerance:  # what is merely alike may have a better partner, or none
+            best = better(SAME)
+        single = any(is_single(asking.query.network) for asking in pair)
+        if best.walk.largest > tolerance and single:
+            best = better(ALIKE, ROUNDED)
     return best
-
-
-def _bound(found: Related) -> float:
-    return found.largest
 
 
 def _walk(
@@ -157,12 +152,6 @@ def _walk(
         side = walk.add(network, [Range.endless(layer.width) for layer in network.layers])
         walk.run(side, AskingMatcher(asking, alike, same))
     return Related(walk, tuple(asking.query.proofs for asking in pair))
-
-
-def largest(walk: Walk) -> float:
-    """The bound on |f - g| that a finished walk proves; inf where it overflows."""
-    bound = float(walk.difference.largest.max())
-    return bound if bound == bound else np.inf
 
 
 def _ask_more(walk: Walk, small: Asking) -> bool:

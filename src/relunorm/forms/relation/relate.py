@@ -6,7 +6,7 @@ real arithmetic (rounding included, module `outward`). A wrong relation is never
 the bound large.
 
 Errors are bounded unit by unit and, all units of a value together, in the Euclidean norm
-(`error_balls`): a matrix multiplies the first by its absolute entries and the second by its
+(`ErrorBalls`): a matrix multiplies the first by its absolute entries and the second by its
 spectral norm at most, which is several times smaller and makes that difference at every layer. The
 smaller bound counts.
 
@@ -32,13 +32,13 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
-from relunorm.forms.relation.error_balls import ErrorBalls
 from relunorm.forms.relation.relation import (
     LINEAR,
     NEW,
     OPPOSITE,
     SCALED,
     Block,
+    ErrorBalls,
     Relation,
     Side,
 )
@@ -107,6 +107,12 @@ class Walk:
                 "outputs; only functions of the same shape can be compared"
             )
         return self.span(*self.form)
+
+    @property
+    def largest(self) -> float:
+        """The bound on |f - g| that a finished walk proves; inf where it overflows."""
+        bound = float(self.difference.largest.max())
+        return bound if bound == bound else np.inf
 
     @property
     def form(self) -> tuple[Affine, Vector]:

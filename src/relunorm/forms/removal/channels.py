@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.forms.outward import Range
-from relunorm.forms.removal.linear_units import by_sign, nothing_known
-from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight
+from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight, by_sign, nothing_known
 from relunorm.forms.removal.sweeps import remove
 from relunorm.network import Network
 from relunorm.network.layer import Activation, Affine, Layer

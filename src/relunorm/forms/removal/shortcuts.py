@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.forms.removal.merging import proportional
+from relunorm.forms.removal.dependence import proportional
 from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight
 from relunorm.forms.rewrite import Origin, Rewriter, multiply, one_hot, rows, stacked
 from relunorm.matrix import Matrix

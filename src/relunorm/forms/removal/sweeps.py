@@ -12,10 +12,9 @@ from relunorm import matrix as mx
 from relunorm.domain.reach import Reach
 from relunorm.errors import TimeLimitError
 from relunorm.forms.outward import Range, span
-from relunorm.forms.removal.merging import Groups, orientation, proportional
+from relunorm.forms.removal.dependence import Carriers, Groups, carriers, orientation, proportional
 from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight, drop_unobserved
 from relunorm.forms.removal.shortcuts import take_shortcuts
-from relunorm.forms.removal.spanning import Carriers, carriers
 from relunorm.forms.rewrite import (
     Origin,
     Rewriter,

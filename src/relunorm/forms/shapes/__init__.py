@@ -9,11 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relunorm.domain.reach import Reach
-from relunorm.forms.shapes.bounded import bounded
-from relunorm.forms.shapes.l1 import L1Facts, check_l1, l1
-from relunorm.forms.shapes.pow2 import pow2
-from relunorm.forms.shapes.signed import signed
-from relunorm.forms.shapes.unit import atoms, unit
+from relunorm.forms.shapes.bounded import L1Facts, bounded, check_l1, l1
+from relunorm.forms.shapes.rescaling import atoms, pow2, signed, unit
 from relunorm.network import Network
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.network import Affine, Network
 from relunorm.network.head import ALONG_AXIS, Head, Step, StepKind
+from relunorm.network.structure import axes_of
 
 
 class Stuck(Exception):
@@ -37,7 +37,7 @@ class Headed:
     Attributes:
         tensor: the values before the head; axes of the steps are axes of its shape.
         shape: of the result: the tensor's, unless an argmax dropped an axis.
-        place, operation: of the first step, for messages.
+        place, operation: of the first step, for messages; the walk fills them in.
         classes: labels of the outputs, where the graph names them.
         last: the second of two values that were joined.
     """
@@ -45,8 +45,8 @@ class Headed:
     tensor: Tensor
     steps: tuple[Step, ...]
     shape: tuple[int, ...]
-    place: str
-    operation: str
+    place: str = ""
+    operation: str = ""
     classes: tuple[Any, ...] = ()
     last: Tensor | None = None
 
@@ -58,44 +58,44 @@ class Headed:
             for step in self.steps
         )
 
+    @property
+    def jumps(self) -> bool:
+        """Whether the last step gives whole numbers, which are the same in any type."""
+        return self.steps[-1].kind in ("argmax", "greater", "round")
+
 
 Value = Tensor | Headed
 
 
-def along(value: Value, kind: StepKind, axis: int, place: str, operation: str) -> Headed:
-    """A softmax, log-softmax or argmax along an axis of the value."""
+def along(value: Value, kind: StepKind, axis: int, keep: bool = True) -> Headed:
+    """A softmax, log-softmax or argmax along an axis of the value, which is kept or dropped."""
     rank = len(value.shape)
     if not -rank <= axis < rank:
         raise InvalidNetworkError(f"axis {axis} of a tensor of shape {value.shape}")
     axis %= rank
     if axis == 0 and rank > 1 and value.shape[0] == 1:
         raise CannotLower("runs over the batch axis")
-    return _then(value, Step(kind, axis), place, operation)
+    found = _then(value, Step(kind, axis))
+    return found if keep else replace(found, shape=found.shape[:axis] + found.shape[axis + 1 :])
 
 
-def entry(
-    value: Value, kind: StepKind, place: str, operation: str, numbers: Sequence[float] = ()
-) -> Headed:
+def entry(value: Value, kind: StepKind, numbers: Sequence[float] = ()) -> Headed:
     """A step that acts on each entry."""
-    return _then(value, Step(kind, 0, tuple(numbers)), place, operation)
+    return _then(value, Step(kind, 0, tuple(numbers)))
 
 
-def _then(value: Value, step: Step, place: str, operation: str) -> Headed:
+def _then(value: Value, step: Step) -> Headed:
     if isinstance(value, Tensor):
-        return Headed(value, (step,), value.shape, place, operation)
+        return Headed(value, (step,), value.shape)
     if value.steps[-1].kind == "argmax":
         raise Stuck(value)
     return replace(value, steps=(*value.steps, step))
 
 
-def without_axis(value: Headed, axis: int) -> Headed:
-    """An argmax whose axis is dropped from the result's shape."""
-    axis %= len(value.shape)
-    return replace(value, shape=value.shape[:axis] + value.shape[axis + 1 :])
-
-
 def scaled(lowering: Lowering, value: Headed, factor: Any, offset: Any) -> Headed:
     """factor x + offset, with constants that broadcast to the value's shape."""
+    if any(isinstance(part, Tensor | Headed) for part in (factor, offset)):
+        raise Stuck(value)
     factor, offset = (np.asarray(part, dtype=np.float64) for part in (factor, offset))
     if np.broadcast_shapes(value.shape, factor.shape, offset.shape) != value.shape:
         raise Stuck(value)
@@ -111,40 +111,13 @@ def scaled(lowering: Lowering, value: Headed, factor: Any, offset: Any) -> Heade
         numbers = [
             float(x) for part in (factor, offset) for x in np.broadcast_to(part, value.shape).flat
         ]
-    last = value.steps[-1]
-    if last.kind == "argmax":
-        raise Stuck(value)
-    step = Step("scale", 0, tuple(numbers))
-    if last.kind == "scale":
-        factors, offsets = step.factors * last.factors, step.factors * last.offsets + step.offsets
-        factors, offsets = np.broadcast_arrays(factors, offsets)
-        step = Step("scale", 0, (*factors.tolist(), *offsets.tolist()))
-        return replace(value, steps=(*value.steps[:-1], step))
-    return replace(value, steps=(*value.steps, step))
-
-
-def arithmetic(lowering: Lowering, kind: str, values: Sequence[Any], alpha: float = 1.0) -> Headed:
-    """add, sub (a - alpha b), mul, div or neg of a value after a head's step and a constant."""
-    headed = [value for value in values if isinstance(value, Headed)]
-    others = [constant(value) for value in values if not isinstance(value, Headed)]
-    if len(headed) != 1 or any(other is None for other in others):
-        raise Stuck(headed[0])
-    value, left = headed[0], isinstance(values[0], Headed)
-    if kind == "neg":
-        return scaled(lowering, value, -1.0, 0.0)
-    other: Any = others[0]
-    if kind == "mul":
-        return scaled(lowering, value, other, 0.0)
-    if kind == "div":
-        if not left:
-            raise Stuck(value)
-        return scaled(lowering, value, 1.0 / other, 0.0)
-    factor = alpha if kind == "add" else -alpha
-    return (
-        scaled(lowering, value, 1.0, factor * other)
-        if left
-        else scaled(lowering, value, factor, other)
-    )
+    last, step = value.steps[-1], Step("scale", 0, tuple(numbers))
+    if last.kind != "scale":
+        return _then(value, step)
+    factors, offsets = step.factors * last.factors, step.factors * last.offsets + step.offsets
+    factors, offsets = np.broadcast_arrays(factors, offsets)
+    step = Step("scale", 0, (*factors.tolist(), *offsets.tolist()))
+    return replace(value, steps=(*value.steps[:-1], step))
 
 
 def logarithm(value: Headed) -> Headed:
@@ -158,38 +131,39 @@ def logarithm(value: Headed) -> Headed:
 
 
 def moved(value: Headed, move: Callable[[Tensor], Tensor]) -> Headed:
-    """The value with its entries rearranged: any way, or only reshaped where steps mix them."""
-    if value.steps[-1].kind == "argmax":
-        return _reshaped_argmax(value, move)
+    """The value with its entries rearranged: any way, or by whole axes where steps mix them."""
+    stand_in = Lowering((math.prod(value.shape),)).input
+    places = move(Tensor(value.shape, stand_in.affine))
+    same = places.affine is stand_in.affine
+    if value.steps[-1].kind == "argmax":  # the order of the classes themselves must stay
+        if not same:
+            raise Stuck(value)
+        return replace(value, shape=places.shape)
     tensor = move(value.tensor)
     if value.entrywise:
         return replace(value, tensor=tensor, shape=tensor.shape)
-    same = [n for n in tensor.shape if n != 1] == [n for n in value.tensor.shape if n != 1]
-    if tensor.affine is not value.tensor.affine or not same:
+    axes = _reshaped_axes(value.shape, tensor.shape) if same else _turned_axes(value, places)
+    if not {s.axis for s in value.steps if s.kind in ALONG_AXIS} <= axes.keys():
         raise Stuck(value)
-    steps = tuple(_with_axis(step, value.tensor.shape, tensor.shape) for step in value.steps)
-    return replace(value, tensor=tensor, shape=tensor.shape, steps=steps)
+    steps = [replace(s, axis=axes[s.axis]) if s.kind in ALONG_AXIS else s for s in value.steps]
+    return replace(value, tensor=tensor, shape=tensor.shape, steps=tuple(steps))
 
 
-def _reshaped_argmax(value: Headed, move: Callable[[Tensor], Tensor]) -> Headed:
-    """Reshape the classes themselves: their order must stay."""
-    size = math.prod(value.shape)
-    stand_in = Lowering((size,)).input
-    result = move(Tensor(value.shape, stand_in.affine))
-    if result.affine is not stand_in.affine:
-        raise Stuck(value)
-    return replace(value, shape=result.shape)
+def _reshaped_axes(old: Sequence[int], new: Sequence[int]) -> dict[int, int]:
+    """Which axis each one longer than 1 has become; nothing unless only axes of 1 come and go."""
+    before, after = ([a for a, n in enumerate(shape) if n != 1] for shape in (old, new))
+    same = [old[a] for a in before] == [new[a] for a in after]
+    return dict(zip(before, after, strict=True)) if same else {}
 
 
-def _with_axis(step: Step, old: Sequence[int], new: Sequence[int]) -> Step:
-    """The step on a tensor reshaped by axes of size one."""
-    if step.kind not in ALONG_AXIS:
-        return step
-    if old[step.axis] == 1:
-        raise CannotLower("along an axis of size one")
-    rank = sum(n != 1 for n in old[: step.axis])
-    axis = [a for a, n in enumerate(new) if n != 1][rank]
-    return replace(step, axis=axis)
+def _turned_axes(value: Headed, places: Tensor) -> dict[int, int]:
+    """Which axis each one has become where the axes are put in another order; nothing elsewhere."""
+    index = mx.csr_parts(places.affine.terms[0])[1]
+    single = all(len(s.numbers) <= 2 for s in value.steps)  # a scaling of each has an order too
+    if not single or len(index) != places.size:
+        return {}
+    axes = axes_of(index.reshape(places.shape), value.shape)
+    return {} if axes is None else {old: new for new, old in enumerate(axes)}
 
 
 def joined(lowering: Lowering, values: Sequence[Any], axis: int) -> Headed:
@@ -239,10 +213,3 @@ def _one_logit(lowering: Lowering, pair: Network, output: Headed) -> Network:
         return network
     alone = lowering.finish(output.last, input_shape=pair.input_shape, origin=pair.origin)
     return alone if alone.digest == network.digest else network
-
-
-def constant(value: Any) -> NDArray[np.float64] | None:
-    """A number or array, or None where the value depends on the input."""
-    if isinstance(value, Tensor | Headed):
-        return None
-    return np.asarray(value, dtype=np.float64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,16 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.graph.owners import NOBODY, Owners, carried, joined, moved, numbered
-from relunorm.io.graph.signs import Signs
+from relunorm.io.graph.tensor import (
+    NOBODY,
+    Owners,
+    Signs,
+    Tensor,
+    carried,
+    joined,
+    moved,
+    numbered,
+)
 from relunorm.io.graph.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
@@ -40,37 +48,6 @@ STEP = Activation("step")
 
 class CannotLower(Exception):
     """An operation that is not piecewise affine, or not known; the reader names the place."""
-
-
-@dataclass(eq=False)
-class Tensor:
-    """An affine function of the values, with the shape its entries are read in.
-
-    ``owners`` tells which unit of the model each entry belongs to, ``step`` which step of the
-    recorded structure gives the tensor, where that is known. What holds a product with weights is
-    ``weighed``: it is not multiplied with the next weights, which would round, but becomes a linear
-    stage; one that is ``large`` does for whatever reads it but an activation. With ``signs`` the
-    tensor is a function of the sign of ``affine``, step units to be. ``joined`` was put together
-    from single values by the graph itself, or by its format.
-    """
-
-    shape: tuple[int, ...]
-    affine: Affine
-    owners: Owners | None = None
-    step: int | None = None
-    weighed: bool = False
-    large: bool = False
-    signs: Signs | None = None
-    joined: bool = False
-
-    @property
-    def size(self) -> int:
-        return self.affine.size
-
-    @property
-    def index(self) -> NDArray[np.intp]:
-        """Flat positions in the tensor's shape: move these, then call `Lowering.rearrange`."""
-        return np.arange(self.size).reshape(self.shape)
 
 
 class Lowering:

@@ -1,7 +1,9 @@
-"""What operations mean that torch, ONNX and Keras share, on tensors and on constants.
+"""What operations mean that torch, ONNX and Keras share, said once.
 
-A value is a `Tensor` or a constant array. The formats' own tables translate names and arguments;
-what is piecewise affine, and with how few units it can be written, is said here once.
+A value is a constant array, a `Tensor`, or a `Headed`, to which a step of a head was applied. The
+formats' own tables translate names and arguments; what is piecewise affine, with how few units it
+can be written, and what may follow a head is said here. `UNITS` lists what works on each entry
+alone; a format spells such an operation by its name there and where its numbers come from.
 """
 
 from __future__ import annotations
@@ -17,48 +19,58 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import heads
+from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import Windows, check_entries, sliding_windows
 from relunorm.network import RELU, Activation, Affine
 
 Array = NDArray[Any]
-Value = Tensor | Array
+Value = Tensor | Headed | Array
 
 
-def add(low: Lowering, a: Value, b: Value) -> Tensor:
-    """a + b, of which one may be a constant."""
+def add(low: Lowering, a: Value, b: Value) -> Any:
+    """a + b."""
+    if not isinstance(a, Tensor | Headed) or isinstance(b, Headed):
+        a, b = b, a
+    if isinstance(a, Headed):
+        return heads.scaled(low, a, 1.0, b)
     if isinstance(a, Tensor):
-        return low.add(a, b) if isinstance(b, Tensor) else low.shift(a, b)
-    return low.shift(_tensor(b), a)
+        return low.add(a, b) if isinstance(b, Tensor) else low.shift(a, np.asarray(b))
+    return a + b
 
 
-def subtract(low: Lowering, a: Value, b: Value) -> Tensor:
+def subtract(low: Lowering, a: Value, b: Value) -> Any:
     """a - b."""
+    if isinstance(b, Headed):
+        return heads.scaled(low, b, -1.0, a)
     return add(low, a, negative(low, b))
 
 
-def multiply(low: Lowering, a: Value, b: Value) -> Tensor:
+def multiply(low: Lowering, a: Value, b: Value) -> Any:
     """a * b, of which one must be a constant."""
-    if not isinstance(a, Tensor):
-        return low.scale(_tensor(b), a)
-    if isinstance(b, Tensor):
+    if not isinstance(a, Tensor | Headed) or isinstance(b, Headed):
+        a, b = b, a
+    if isinstance(a, Headed):
+        return heads.scaled(low, a, b, 0.0)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
         why = "a product of two computed values is not piecewise affine"
         raise CannotLower(f"both factors depend on the input, and {why}")
-    return low.scale(a, b)
+    return low.scale(a, np.asarray(b)) if isinstance(a, Tensor) else np.multiply(a, b)  # type: ignore[arg-type]
 
 
-def divide(low: Lowering, a: Value, b: Value) -> Tensor:
+def divide(low: Lowering, a: Value, b: Value) -> Any:
     """a / b for a constant b."""
+    if isinstance(b, Headed):
+        raise Stuck(b)
     if isinstance(b, Tensor):
         raise CannotLower("the divisor depends on the input")
-    return low.scale(_tensor(a), 1.0 / np.asarray(b, dtype=np.float64))
+    return multiply(low, a, 1.0 / np.asarray(b, dtype=np.float64))
 
 
 def negative(low: Lowering, a: Value) -> Any:
     """-a."""
-    if isinstance(a, Tensor):
-        return low.scale(a, np.array(-1.0))
-    return -np.asarray(a, dtype=np.float64)
+    return multiply(low, a, np.array(-1.0))
 
 
 def maximum(low: Lowering, a: Value, b: Value, name: str) -> Tensor:
@@ -67,8 +79,10 @@ def maximum(low: Lowering, a: Value, b: Value, name: str) -> Tensor:
         shape = np.broadcast_shapes(a.shape, b.shape)
         return low.maximum(low.broadcast(a, shape), low.broadcast(b, shape), name)
     tensor, level = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(tensor, Tensor):
+        raise CannotLower("nothing here depends on the input")
     level = np.asarray(level, dtype=np.float64)
-    return low.shift(low.activate(low.shift(_tensor(tensor), -level), RELU, name), level)
+    return low.shift(low.activate(low.shift(tensor, -level), RELU, name), level)
 
 
 def minimum(low: Lowering, a: Value, b: Value, name: str) -> Tensor:
@@ -90,27 +104,30 @@ def prelu(low: Lowering, x: Tensor, slopes: Array, name: str) -> Tensor:
     return low.add(low.scale(x, slopes), above)
 
 
-def hard_sigmoid(
-    low: Lowering, x: Tensor, name: str, slope: float = 1 / 6, middle: float = 0.5
-) -> Tensor:
+def hard_sigmoid(low: Lowering, x: Tensor, name: str, slope: float, middle: float) -> Tensor:
     """min(max(slope x + middle, 0), 1)."""
     line = low.shift(low.scale(x, np.array(slope)), np.array(middle))
     return low.clip(line, 0.0, 1.0, name)
 
 
-def clip(low: Lowering, x: Tensor, lowest: Any, highest: Any, name: str) -> Tensor:
+def clip(low: Lowering, x: Tensor | Headed, name: str, lowest: Any, highest: Any) -> Any:
     """min(max(x, lowest), highest), with ends that may differ from entry to entry; None is open."""
     ends = [None if end is None else np.unique(np.asarray(end, np.float64)) for end in
             (lowest, highest)]  # fmt: skip
     if all(end is None or end.size == 1 for end in ends):
         bottom, top = (None if end is None else float(end[0]) for end in ends)
-        return low.clip(x, bottom, top, name)
+        if isinstance(x, Tensor):
+            return low.clip(x, bottom, top, name)
+        bounds = -np.inf if bottom is None else bottom, np.inf if top is None else top
+        return heads.entry(x, "clip", bounds)
+    if isinstance(x, Headed):
+        raise Stuck(x)
     if lowest is not None:
         x = maximum(low, x, np.asarray(lowest), name)
     return x if highest is None else minimum(low, x, np.asarray(highest), name)
 
 
-def threshold(low: Lowering, x: Tensor, level: float, value: float, name: str) -> Tensor:
+def threshold(low: Lowering, x: Tensor, name: str, level: float, value: float) -> Tensor:
     """x above a level, else a value: value + relu(x - level) + (level - value) step(x - level)."""
     if level == value:
         return low.clip(x, level, None, name)
@@ -120,8 +137,10 @@ def threshold(low: Lowering, x: Tensor, level: float, value: float, name: str) -
     return low.add(above, low.scale(jump, np.array(level - value)))
 
 
-def shrink(low: Lowering, x: Tensor, width: float, shift: float, name: str) -> Tensor:
+def shrink(low: Lowering, x: Tensor, name: str, width: float, shift: float) -> Tensor:
     """x - shift above a width, x + shift below minus the width, else 0."""
+    if width < 0:
+        raise CannotLower("with a negative width")
     sides = [
         low.scale(_beyond(low, low.scale(x, np.array(sign)), width, shift, name), np.array(sign))
         for sign in (1.0, -1.0)
@@ -137,6 +156,60 @@ def _beyond(low: Lowering, x: Tensor, width: float, shift: float, name: str) -> 
         return above
     jump = low.activate(over, Activation("step", at_zero=0.0), name, piece=True)
     return low.add(above, low.scale(jump, np.array(width - shift)))
+
+
+#: What works on each entry alone -> function(lowering, value, name, numbers). The last of them open
+#: a head, or are steps behind it.
+UNITS: dict[str, Callable[..., Tensor | Headed]] = {
+    "relu": lambda low, x, name: low.activate(x, RELU, name),
+    "leaky": lambda low, x, name, slope: low.activate(x, Activation("leaky", slope), name),
+    "step": lambda low, x, name, level: low.activate(x, Activation("step", at_zero=level), name),
+    "sign": lambda low, x, name: low.sign(x, name),
+    "absolute": absolute,
+    "clip": clip,
+    "hard_sigmoid": hard_sigmoid,
+    "threshold": threshold,
+    "shrink": shrink,
+    "sigmoid": lambda low, x, name: heads.entry(x, "sigmoid"),
+    "log_sigmoid": lambda low, x, name: heads.entry(x, "log_sigmoid"),
+    "tanh": lambda low, x, name: heads.entry(x, "tanh"),
+    "softplus": lambda low, x, name: heads.entry(x, "softplus"),
+    "exp": lambda low, x, name: heads.entry(x, "exp"),
+    "expm1": lambda low, x, name: heads.scaled(low, heads.entry(x, "exp"), 1.0, -1.0),
+    "round": lambda low, x, name: heads.entry(x, "round"),
+    "greater": lambda low, x, name, level: heads.entry(x, "greater", [level]),
+}
+CURVED = tuple(UNITS)[tuple(UNITS).index("sigmoid") :]
+
+#: How a format writes a unit: its name in `UNITS`, then its numbers, each as it is or as the
+#: format's own (argument, default).
+Spelling = tuple[Any, ...]
+
+
+def unit(
+    low: Lowering,
+    x: Any,
+    name: str,
+    spelled: Spelling,
+    argument: Callable[[str, Any], Any] = lambda _, default: default,
+) -> Tensor | Headed:
+    """A unit as a format spells it; ``argument`` gives the value of one of its arguments."""
+    if not isinstance(x, Tensor | Headed):
+        raise CannotLower("its first argument is a constant")
+    kind, *numbers = spelled
+    found = [argument(*n) if isinstance(n, tuple) else n for n in numbers]
+    if any(np.broadcast_shapes(x.shape, np.shape(n)) != x.shape for n in found):
+        raise CannotLower("with numbers of another shape")
+    if kind != "clip":  # whose ends may be arrays, or open
+        found = [_number(n) for n in found]
+    return UNITS[kind](low, x, name, *found)
+
+
+def _number(value: Any) -> float:
+    found = np.unique(np.asarray(value, dtype=np.float64))
+    if found.size != 1:
+        raise CannotLower("with a number for each entry")
+    return float(found[0])
 
 
 def normalize(
@@ -175,15 +248,31 @@ def mean(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
     return low.rearrange(pooled, pooled.index.reshape(result))
 
 
-def sizes(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
-    """The sum of absolute values over some axes."""
-    return low.sum(absolute(low, x, name), axes, keep)
-
-
 def constant_tensor(value: Any) -> Tensor:
     """A constant as a tensor that reads nothing."""
     array = np.asarray(value, dtype=np.float64)
     return Tensor(array.shape, Affine({}, array.ravel()))
+
+
+def concatenate(low: Lowering, values: Sequence[Value], axis: int) -> Any:
+    """Values side by side along an axis, constants among them."""
+    if any(isinstance(v, Headed) for v in values):
+        return heads.joined(low, values, axis)
+    return low.concatenate(
+        [v if isinstance(v, Tensor) else constant_tensor(v) for v in values], axis
+    )
+
+
+def turned(low: Lowering, x: Tensor | Headed, move: Callable[[Array], Array]) -> Any:
+    """The value whose entries lie where ``move`` takes their places."""
+    if isinstance(x, Headed):
+        return heads.moved(x, lambda tensor: turned(low, tensor, move))
+    return low.rearrange(x, move(x.index))
+
+
+def reshaped(low: Lowering, x: Tensor | Headed, shape: Sequence[int]) -> Any:
+    """The same entries read in another shape."""
+    return turned(low, x, lambda index: index.reshape(tuple(shape)))
 
 
 def moved(low: Lowering, values: Sequence[Value], run: Callable[..., Any]) -> Any:
@@ -192,6 +281,8 @@ def moved(low: Lowering, values: Sequence[Value], run: Callable[..., Any]) -> An
     The framework itself says where each entry comes from: ``run`` is called on the places of the
     entries of all values, counted from 1. A list of results gives a list.
     """
+    if isinstance(values[0], Headed):
+        return heads.moved(values[0], lambda tensor: moved(low, [tensor, *values[1:]], run))
     tensors = [v if isinstance(v, Tensor) else constant_tensor(v) for v in values]
     starts = np.cumsum([1, *(t.size for t in tensors)])
     places = [
@@ -251,8 +342,27 @@ def largest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str
     return replace(best, shape=kept if keep else tuple(x.shape[a] for a in rest))
 
 
-def smallest(low: Lowering, x: Tensor, axes: Sequence[int], keep: bool, name: str) -> Tensor:
-    """The smallest entry along some axes."""
+def axes_over(x: Tensor, axes: Sequence[int], batch: bool) -> list[int]:
+    """The axes that an operation runs over, counted from the front; ``batch``: the first is it."""
+    rank = len(x.shape)
+    if any(not -rank <= a < rank for a in axes):
+        raise InvalidNetworkError(f"axis {list(axes)} of a tensor of shape {x.shape}")
+    found = [a % rank for a in axes]
+    if batch and 0 in found:
+        raise CannotLower("runs over the batch axis")
+    return found
+
+
+def reduced(
+    low: Lowering, kind: str, x: Tensor, axes: Sequence[int], keep: bool, name: str
+) -> Tensor:
+    """sum, mean, max, min, or l1 (the sum of absolute values) over `axes_over`."""
+    if kind == "l1":
+        return low.sum(absolute(low, x, name), axes, keep)
+    if kind in ("sum", "mean"):
+        return low.sum(x, axes, keep) if kind == "sum" else mean(low, x, axes, keep)
+    if kind == "max":
+        return largest(low, x, axes, keep, name)
     return negative(low, largest(low, negative(low, x), axes, keep, name))
 
 
@@ -279,8 +389,14 @@ def same_padding(
     return pads
 
 
-def _tensor(value: Value) -> Tensor:
-    """A value that must depend on the input."""
-    if not isinstance(value, Tensor):
-        raise CannotLower("nothing here depends on the input")
-    return value
+def woven(low: Lowering, y: Tensor, stride: Sequence[int]) -> Tensor:
+    """Channels in the order (channel, phase of each axis) as positions of a finer grid."""
+    axes = len(stride)
+    if len(y.shape) != axes + 2 or y.shape[1] % math.prod(stride):
+        raise InvalidNetworkError(f"{y.shape[1]} channels cannot be woven {list(stride)} times")
+    grid = y.shape[2:]
+    apart = low.rearrange(y, y.index.reshape(1, -1, *stride, *grid))
+    order = [0, 1, *(a for k in range(axes) for a in (2 + axes + k, 2 + k))]
+    turned = low.rearrange(apart, apart.index.transpose(order))
+    finer = [n * s for n, s in zip(grid, stride, strict=True)]
+    return low.rearrange(turned, turned.index.reshape(1, -1, *finer))

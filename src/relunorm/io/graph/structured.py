@@ -9,7 +9,7 @@ import numpy as np
 
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.operations import along
-from relunorm.io.graph.transposed import convolve_transposed
+from relunorm.io.graph.products import convolve_transposed
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import RELU, Network
 from relunorm.network.structure import Step, Structure

@@ -14,16 +14,16 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedFormatError,
 )
-from relunorm.io import input_shape
+from relunorm.io import one_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
-from relunorm.io.graph.heads import Headed, Stuck, finished
+from relunorm.io.graph.heads import Headed, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.refusals import refused
+from relunorm.io.graph.walk import Call, Unknown, Walk
 from relunorm.io.graph.windows import check_entries
-from relunorm.io.keras import functions
-from relunorm.io.keras.functions import FUNCTIONS
-from relunorm.io.keras.layers import LAYERS, after_head
+from relunorm.io.keras import functions, layers
+from relunorm.io.keras.functions import FUNCTIONS, leaves
+from relunorm.io.keras.layers import LAYERS
 from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Affine, Network
 from relunorm.network.head import Step
@@ -46,11 +46,10 @@ def from_keras(model: Any, example: Any = None) -> Network:
             f"{origin}: {len(model.inputs)} inputs and {len(model.outputs)} outputs, expected one "
             "of each"
         )
-    shape = _shape(tuple(model.inputs[0].shape[1:]), example, origin)
+    shape = one_shape(tuple(model.inputs[0].shape[1:]), example, origin)
     walk = _Walk(Lowering((1, *shape)), origin)
     output = walk.model(model, walk.lowering.input, "")
-    if walk.unsupported:
-        raise refused(origin, walk.unsupported)
+    walk.check()
     network = finished(walk.lowering, output, input_shape=shape, origin=origin)
     return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
 
@@ -63,105 +62,58 @@ def _check_structure(model: Any, origin: str) -> None:
         )
 
 
-def _shape(sizes: tuple[int | None, ...], example: Any, origin: str) -> tuple[int, ...]:
-    shown = ", ".join("?" if n is None else str(n) for n in sizes)
-    if example is not None:
-        wanted = input_shape(example, origin)
-        fits = len(wanted) == len(sizes) and all(
-            n in (None, w) for n, w in zip(sizes, wanted, strict=True)
-        )
-        if not fits:
-            raise UnsupportedFormatError(
-                f"{origin}: example says that one input has shape {wanted}, but the model reads "
-                f"inputs of shape ({shown})"
-            )
-        return wanted
-    if None in sizes:
-        raise UnsupportedFormatError(
-            f"{origin}: one input has shape ({shown}), which leaves sizes open; pass the shape, "
-            "for example relunorm.load(model, example=(28, 28, 1))"
-        )
-    return tuple(int(n or 0) for n in sizes)
-
-
-class _Unknown:
-    """The value of a layer that could not be lowered; its consumers are passed over."""
-
-
-_UNKNOWN = _Unknown()
-
-
-class _Walk:
-    """Lowers layers, collecting those that cannot be."""
-
-    def __init__(self, lowering: Lowering, origin: str):
-        self.lowering = lowering
-        self.origin = origin
-        self.unsupported: list[tuple[str, str]] = []
+class _Walk(Walk):
+    """Lowers the layers and functions of a model, and of models inside it."""
 
     def model(self, model: Any, x: Any, path: str) -> Any:
         """A Sequential or functional model, possibly inside another one."""
         if hasattr(model, "_run_through_graph"):
             results = model._run_through_graph([x], lambda op: self._caller(op, path))
-            return next(iter(_tensors(results)))
+            return next(value for value in leaves([results]) if isinstance(value, _VALUES))
         for op in model.layers:
             x = self._caller(op, path)(x)
         return x
 
     def _caller(self, op: Any, path: str) -> Callable[..., Any]:
-        place = f"{path}{op.name}"
-        kind = f"{type(op).__module__}.{type(op).__qualname__}"
+        place, call = f"{path}{op.name}", _call(op, f"{path}{op.name}")
 
-        def call(*args: Any, **named: Any) -> Any:
-            tensors = list(_tensors([*args, *named.values()]))
+        def run(*args: Any, **named: Any) -> Any:
+            given = [v for v in leaves([*args, *named.values()]) if isinstance(v, _VALUES)]
             if hasattr(op, "_run_through_graph") or hasattr(op, "_functional"):
-                if not any(tensor is _UNKNOWN for tensor in tensors):
-                    return self.model(op, tensors[0], f"{place}/")
-                return _UNKNOWN
+                return self.model(op, given[0], f"{place}/")
             try:
-                result = self._lower(op, tensors, args, named)
-                if isinstance(result, Headed) and not any(isinstance(t, Headed) for t in tensors):
-                    result.place = place
-                return result
-            except Stuck as stuck:
-                found = (stuck.value.place, f"{stuck.value.operation}: only known at the end")
-                if found not in self.unsupported:
-                    self.unsupported.append(found)
-                return _UNKNOWN
-            except CannotLower as reason:
-                detail = f": {reason}" if str(reason) else ""
-                self.unsupported.append((place, f"{kind}{detail}"))
-                return _UNKNOWN
+                return self.lower(call, given, lambda: self._apply(op, given, args, named))
             except RelunormError as error:
-                raise InvalidNetworkError(f"{self.origin}: {place} ({kind}): {error}") from error
+                shown = f"{self.origin}: {place} ({call.operation})"
+                raise InvalidNetworkError(f"{shown}: {error}") from error
 
-        return call
+        return run
 
-    def _lower(self, op: Any, tensors: list[Any], args: Any, named: dict[str, Any]) -> Any:
-        """Only Keras' own layers and functions: a subclass may compute something else."""
-        name, module = type(op).__name__, type(op).__module__
-        called = module.startswith("keras.src.ops.") and name in FUNCTIONS
-        if not module.startswith("keras.") or not (called or name in LAYERS):
-            raise CannotLower
-        if any(tensor is _UNKNOWN for tensor in tensors):
-            return _UNKNOWN
-        headed = any(isinstance(tensor, Headed) for tensor in tensors)
-        if called and headed:
-            return functions.after_head(self.lowering, op, args, named)
-        if called:
-            return FUNCTIONS[name](self.lowering, op, *args, **named)
-        if len(tensors) < len(functions.leaves([*args])) or not tensors:
+    def _apply(self, op: Any, given: list[Any], args: Any, named: dict[str, Any]) -> Any:
+        if _is_function(op):
+            return FUNCTIONS[type(op).__name__](self.lowering, op, *args, **named)
+        if len(given) < len(leaves([*args])) or not given:
             raise CannotLower("with a constant as argument")
-        if headed:
-            return after_head(self.lowering, op, tensors)
-        return LAYERS[name](self.lowering, op, tensors)
+        return LAYERS[type(op).__name__](self.lowering, op, given)
 
 
-def _tensors(values: Any) -> list[Any]:
-    """The lowered (or unknown) values among nested arguments."""
-    if isinstance(values, list | tuple):
-        return [tensor for value in values for tensor in _tensors(value)]
-    return [values] if isinstance(values, Tensor | Headed | _Unknown) else []
+_VALUES = (Tensor, Headed, Unknown)
+
+
+def _is_function(op: Any) -> bool:
+    return type(op).__module__.startswith("keras.src.ops.") and type(op).__name__ in FUNCTIONS
+
+
+def _call(op: Any, place: str) -> Call:
+    """Only Keras' own layers and functions are known: a subclass may compute something else."""
+    name, module = type(op).__name__, type(op).__module__
+    shown = f"{module}.{type(op).__qualname__}"
+    activation = getattr(getattr(op, "activation", None), "__name__", "linear")
+    shown += "" if activation == "linear" else f" with the activation {activation!r}"
+    known = module.startswith("keras.") and (_is_function(op) or name in LAYERS)
+    if _is_function(op):
+        return Call(place, shown, known, name == "Expm1", name in functions.FOLLOWERS)
+    return Call(place, shown, known, known and name in layers.OPENERS, name in layers.FOLLOWERS)
 
 
 @accepts("network")

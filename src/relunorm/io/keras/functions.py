@@ -6,20 +6,48 @@ Unlike a layer a function is called with constants as well, so these get all the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from relunorm.io.graph import heads, operations
-from relunorm.io.graph.einsum import einsum, matmul
-from relunorm.io.graph.heads import Headed, Stuck
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.keras.layers import as_constant, computed
-from relunorm.network import RELU, Activation
+from relunorm.io.graph.products import einsum, matmul
+from relunorm.io.keras.layers import as_constant, computed, unit
 
-#: Class name -> function(lowering, function, its arguments) -> tensor, or a list of them.
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-
+#: Units, as Keras spells them; their numbers are attributes of the function.
+UNITS: dict[str, meaning.Spelling] = {
+    "Relu": ("relu",),
+    "LeakyRelu": ("leaky", ("negative_slope", None)),
+    "Relu6": ("clip", 0.0, 6.0),
+    "HardSigmoid": ("hard_sigmoid", 1 / 6, 0.5),
+    "HardTanh": ("clip", -1.0, 1.0),
+    "SoftShrink": ("shrink", ("threshold", None), ("threshold", None)),
+    "HardShrink": ("shrink", ("threshold", None), 0.0),
+    "Threshold": ("threshold", ("threshold", None), ("default_value", None)),
+    "Abs": ("absolute",),
+    "Absolute": ("absolute",),
+    "Sign": ("sign",),
+    "Expm1": ("expm1",),
+}
+_BINARY: dict[str, Callable[..., Any]] = {
+    "Add": meaning.add,
+    "Subtract": meaning.subtract,
+    "Multiply": meaning.multiply,
+    "TrueDivide": meaning.divide,
+    "Divide": meaning.divide,
+    "Matmul": matmul,
+}
+_REDUCTIONS = {
+    "Sum": "sum",
+    "Mean": "mean",
+    "Max": "max",
+    "Amax": "max",
+    "Min": "min",
+    "Amin": "min",
+}
 #: What only moves, drops or repeats entries or puts zeros; Keras says where each comes from.
 MOVES = (
     "Reshape", "Transpose", "Squeeze", "ExpandDims", "Moveaxis", "Swapaxes", "Flip", "Fliplr",
@@ -28,25 +56,12 @@ MOVES = (
     "Diagonal", "BroadcastTo", "Copy", "DepthToSpace", "SpaceToDepth", "Unfold", "CropImages",
     "PadImages", "Pad",
 )  # fmt: skip
-#: Those that may follow a step of a head.
-_AFTER = ("Reshape", "Squeeze", "ExpandDims", "GetItem", "Transpose", "Slice", "Take")
-_ARITHMETIC = {"Add": "add", "Subtract": "sub", "Multiply": "mul", "TrueDivide": "div",
-               "Divide": "div", "Negative": "neg"}  # fmt: skip
 
 
-def function(*names: str) -> Callable[[Any], Any]:
-    """Register the meaning of Keras' functions of these names."""
-
-    def register(meaning: Any) -> Any:
-        FUNCTIONS.update((name, meaning) for name in names)
-        return meaning
-
-    return register
-
-
-@function(*MOVES)
 def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
-    values = [value for value in leaves([*args, *named.values()]) if isinstance(value, Tensor)]
+    values = [
+        value for value in leaves([*args, *named.values()]) if isinstance(value, Tensor | Headed)
+    ]
 
     def run(*places: Any) -> Any:
         given = iter(places)
@@ -56,7 +71,7 @@ def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
 
     if type(op).__name__ == "Pad" and [*args[1:], *named.values()] not in ([], [None]):
         raise CannotLower("with another constant than 0")
-    return operations.moved(low, values, run)
+    return meaning.moved(low, values, run)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -68,7 +83,7 @@ def leaves(value: Any) -> list[Any]:
 
 def _with(value: Any, places: Any) -> Any:
     """An argument with the next places in place of every tensor."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor | Headed):
         from keras import ops  # pyright: ignore[reportMissingImports]
 
         return ops.convert_to_tensor(next(places))
@@ -77,132 +92,66 @@ def _with(value: Any, places: Any) -> Any:
     return value
 
 
-@function("Concatenate")
-def _concatenate(low: Lowering, op: Any, xs: Sequence[Any]) -> Tensor:
+def _value(value: Any) -> Any:
+    return value if isinstance(value, Tensor | Headed) else as_constant(value)
+
+
+def _concatenate(low: Lowering, op: Any, xs: Sequence[Any]) -> Any:
     if op.axis % len(xs[0].shape) == 0:
         raise CannotLower("along the batch axis")
-    parts = [x if isinstance(x, Tensor) else operations.constant_tensor(as_constant(x)) for x in xs]
-    return low.concatenate(parts, op.axis)
+    return meaning.concatenate(low, [_value(x) for x in xs], op.axis)
 
 
-@function("Where")
 def _where(low: Lowering, op: Any, condition: Any, x1: Any = None, x2: Any = None) -> Tensor:
     if isinstance(condition, Tensor) or x1 is None or x2 is None:
         raise CannotLower("the condition depends on the input")
     known = as_constant(condition) != 0
-    return operations.moved(low, [_value(x1), _value(x2)], lambda a, b: np.where(known, a, b))
+    return meaning.moved(low, [_value(x1), _value(x2)], lambda a, b: np.where(known, a, b))
 
 
-def _value(value: Any) -> Any:
-    return value if isinstance(value, Tensor) else as_constant(value)
+def _binary(combine: Callable[..., Any], low: Lowering, op: Any, x1: Any, x2: Any) -> Any:
+    return combine(low, _value(x1), _value(x2))
 
 
-def _binary(meaning: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def apply(low: Lowering, op: Any, x1: Any, x2: Any) -> Tensor:
-        return meaning(low, _value(x1), _value(x2))
-
-    return apply
+def _extreme(extreme: Callable[..., Any], low: Lowering, op: Any, x1: Any, x2: Any) -> Tensor:
+    return extreme(low, _value(x1), _value(x2), op.name)
 
 
-def _extreme(meaning: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def apply(low: Lowering, op: Any, x1: Any, x2: Any) -> Tensor:
-        return meaning(low, _value(x1), _value(x2), op.name)
-
-    return apply
-
-
-function("Add")(_binary(operations.add))
-function("Subtract")(_binary(operations.subtract))
-function("Multiply")(_binary(operations.multiply))
-function("TrueDivide", "Divide")(_binary(operations.divide))
-function("Matmul")(_binary(matmul))
-function("Maximum")(_extreme(operations.maximum))
-function("Minimum")(_extreme(operations.minimum))
-
-
-@function("Negative")
-def _negative(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    return operations.negative(low, x)
-
-
-@function("Abs", "Absolute")
-def _absolute(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    return operations.absolute(low, x, op.name)
-
-
-@function("Sign")
-def _sign(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    return low.sign(x, op.name)
-
-
-@function("Relu", "LeakyRelu", "Relu6", "HardSigmoid", "HardTanh", "SoftShrink", "HardShrink")
-@function("Threshold")
-def _activation(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    kind = type(op).__name__
-    if kind == "Relu":
-        return low.activate(x, RELU, op.name)
-    if kind == "LeakyRelu":
-        return low.activate(x, Activation("leaky", float(op.negative_slope)), op.name)
-    if kind == "HardSigmoid":
-        return operations.hard_sigmoid(low, x, op.name)
-    if kind == "Threshold":
-        level, value = float(op.threshold), float(op.default_value)
-        return operations.threshold(low, x, level, value, op.name)
-    if kind in ("SoftShrink", "HardShrink"):
-        width = float(op.threshold)
-        return operations.shrink(low, x, width, width if kind == "SoftShrink" else 0.0, op.name)
-    return low.clip(x, *((0.0, 6.0) if kind == "Relu6" else (-1.0, 1.0)), op.name)
-
-
-@function("Sum", "Mean", "Max", "Min", "Amax", "Amin")
 def _reduce(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    rank, given = len(x.shape), op.axis
-    listed: Sequence[int] = range(rank) if given is None else np.atleast_1d(given).tolist()
-    axes = [a % rank for a in listed]
-    if 0 in axes:
-        raise CannotLower("runs over the batch axis")
-    kind, keep = type(op).__name__, bool(op.keepdims)
-    if kind == "Sum":
-        return low.sum(x, axes, keep)
-    if kind == "Mean":
-        return operations.mean(low, x, axes, keep)
-    extreme = operations.largest if kind in ("Max", "Amax") else operations.smallest
-    return extreme(low, x, axes, keep, op.name)
+    listed = range(len(x.shape)) if op.axis is None else np.atleast_1d(op.axis).tolist()
+    axes = meaning.axes_over(x, listed, True)
+    kind = _REDUCTIONS[type(op).__name__]
+    return meaning.reduced(low, kind, x, axes, bool(op.keepdims), op.name)
 
 
-@function("Cumsum")
 def _cumsum(low: Lowering, op: Any, x: Tensor) -> Tensor:
-    if op.axis is None or op.axis % len(x.shape) == 0:
-        raise CannotLower("runs over the batch axis")
-    return operations.along(low, x, op.axis, lambda rows: rows.cumsum(axis=1))
+    (axis,) = meaning.axes_over(x, [0 if op.axis is None else op.axis], True)
+    return meaning.along(low, x, axis, lambda rows: rows.cumsum(axis=1))
 
 
-@function("Einsum")
-def _einsum(low: Lowering, op: Any, *values: Any) -> Tensor:
-    return einsum(low, op.subscripts, [_value(value) for value in values])
-
-
-@function("Cast", "StopGradient")
 def _cast(low: Lowering, op: Any, x: Tensor) -> Tensor:
     if not str(getattr(op, "dtype", "float32")).startswith(("float", "bfloat")):
         raise CannotLower(f"to {op.dtype}, which rounds")
     return x
 
 
-@function("Expm1")
-def _expm1(low: Lowering, op: Any, x: Tensor) -> Headed:
-    return heads.scaled(low, heads.entry(x, "exp", op.name, "expm1"), 1.0, -1.0)
-
-
-def after_head(low: Lowering, op: Any, args: Sequence[Any], named: Any) -> Headed:
-    """A function on values after a step of a head."""
-    name = type(op).__name__
-    value = next(v for v in leaves([*args, *named.values()]) if isinstance(v, Headed))
-    if name in _ARITHMETIC and not named:
-        given = [v if isinstance(v, Tensor | Headed) else as_constant(v) for v in args]
-        return heads.arithmetic(low, _ARITHMETIC[name], given)
-    if name == "Concatenate":
-        return heads.joined(low, args[0], op.axis)
-    if name in _AFTER and args and args[0] is value:
-        return heads.moved(value, lambda tensor: _move(low, op, tensor, *args[1:], **named))
-    raise Stuck(value)
+#: Class name -> function(lowering, function, its arguments) -> tensor, or a list of them.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: partial(unit, spelled) for name, spelled in UNITS.items()},
+    **{name: partial(_binary, combine) for name, combine in _BINARY.items()},
+    **dict.fromkeys(MOVES, _move),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(("Cast", "StopGradient"), _cast),
+    "Maximum": partial(_extreme, meaning.maximum),
+    "Minimum": partial(_extreme, meaning.minimum),
+    "Negative": lambda low, op, x: meaning.negative(low, x),
+    "Concatenate": _concatenate,
+    "Where": _where,
+    "Cumsum": _cumsum,
+    "Einsum": lambda low, op, *values: einsum(low, op.subscripts, list(map(_value, values))),
+}
+#: Functions that may follow a step of a head.
+FOLLOWERS = frozenset(_BINARY) - {"Matmul"} | {
+    "Negative", "Concatenate", "Reshape", "Squeeze", "ExpandDims", "GetItem", "Transpose", "Slice",
+    "Take",
+}  # fmt: skip

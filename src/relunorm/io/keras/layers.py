@@ -4,44 +4,46 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.io.graph import heads, operations
-from relunorm.io.graph.einsum import einsum
-from relunorm.io.graph.heads import Headed, Stuck
+from relunorm.io.graph import heads
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.transposed import convolve_transposed
-from relunorm.io.graph.windows import adaptive_windows, sliding_windows
+from relunorm.io.graph.products import convolve_transposed, einsum
+from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
 from relunorm.network import RELU, Activation
 
-#: Class name -> function(lowering, layer, tensors) -> tensor.
-LAYERS: dict[str, Callable[[Lowering, Any, list[Any]], Any]] = {}
-
-#: Activations and operations that may stand at the end, by Keras' names for them.
-_ENTRY = {
-    "sigmoid": "sigmoid",
-    "log_sigmoid": "log_sigmoid",
-    "tanh": "tanh",
-    "softplus": "softplus",
-    "exponential": "exp",
-    "exp": "exp",
+#: Activations by Keras' names for them.
+ACTIVATIONS: dict[str, meaning.Spelling] = {
+    "relu": ("relu",),
+    "leaky_relu": ("leaky", 0.2),
+    "relu6": ("clip", 0.0, 6.0),
+    "hard_sigmoid": ("hard_sigmoid", 1 / 6, 0.5),
+    "hard_tanh": ("clip", -1.0, 1.0),
+    "soft_shrink": ("shrink", 0.5, 0.5),
+    "hard_shrink": ("shrink", 0.5, 0.0),
+    "sigmoid": ("sigmoid",),
+    "log_sigmoid": ("log_sigmoid",),
+    "tanh": ("tanh",),
+    "softplus": ("softplus",),
+    "exponential": ("exp",),
+    "exp": ("exp",),
 }
-#: Layers that may follow a step of a head: moves of entries, and what does nothing at inference.
-_MOVES = ("Identity", "Dropout", "Flatten", "Reshape", "Permute")
-
-
-def layer(*names: str) -> Callable[[Any], Any]:
-    """Register a function under class names."""
-
-    def register(function: Any) -> Any:
-        LAYERS.update((name, function) for name in names)
-        return function
-
-    return register
+#: Layers, and functions that are called like layers, that are units.
+UNITS: dict[str, meaning.Spelling] = {
+    "LeakyReLU": ("leaky", ("negative_slope", None)),
+    "Clip": ("clip", ("x_min", None), ("x_max", None)),
+    "Sigmoid": ("sigmoid",),
+    "LogSigmoid": ("log_sigmoid",),
+    "Tanh": ("tanh",),
+    "Softplus": ("softplus",),
+    "Exp": ("exp",),
+}
 
 
 def as_constant(variable: Any) -> NDArray[np.float64]:
@@ -53,125 +55,59 @@ def as_constant(variable: Any) -> NDArray[np.float64]:
         return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
 
 
-@layer("InputLayer", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
-@layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
-@layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast")
-def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return tensors[0]
+def unit(spelled: meaning.Spelling, low: Lowering, op: Any, x: Any) -> Any:
+    """A unit whose numbers are attributes of the layer or function."""
+    return meaning.unit(low, x, op.name, spelled, lambda name, _: getattr(op, name))
 
 
-@layer("Identity")
-def _stage(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _stage(low: Lowering, op: Any, tensors: list[Any]) -> Any:
     """What it reads, as a linear stage: `to_keras` writes one so."""
-    return low.keep(tensors[0])
+    return tensors[0] if isinstance(tensors[0], Headed) else low.keep(tensors[0])
 
 
-@layer("Activation")
-def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
-    return activate(low, op.activation, tensors[0], op.name)
-
-
-def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor | Headed:
+def activate(low: Lowering, function: Any, x: Any, name: str) -> Any:
     """Apply an activation as Keras names it: a function of keras.activations, or a layer."""
-    if function is None:
-        return x
-    own = str(getattr(function, "__module__", "")).startswith("keras.")
+    own = function is None or str(getattr(function, "__module__", "")).startswith("keras.")
     kind = getattr(function, "__name__", type(function).__name__)
-    if own and kind in LAYERS:
-        return LAYERS[kind](low, function, [x])
     if not own:
-        raise CannotLower(f"with the activation {kind!r}, which is not Keras' own")
-    if kind == "linear":
+        raise CannotLower("which is not Keras' own")
+    if kind in LAYERS:
+        return LAYERS[kind](low, function, [x])
+    if function is None or kind == "linear":
         return x
-    if kind == "relu":
-        return low.activate(x, RELU, name)
-    if kind == "leaky_relu":
-        return low.activate(x, Activation("leaky", slope=0.2), name)
-    if kind == "relu6":
-        return low.clip(x, 0.0, 6.0, name)
-    if kind == "hard_sigmoid":
-        return operations.hard_sigmoid(low, x, name)
-    if kind == "hard_tanh":
-        return low.clip(x, -1.0, 1.0, name)
-    if kind in ("soft_shrink", "hard_shrink"):
-        return operations.shrink(low, x, 0.5, 0.5 if kind == "soft_shrink" else 0.0, name)
-    return step(x, kind, -1, name)
-
-
-def step(x: Tensor | Headed, kind: str, axis: int, name: str) -> Headed:
-    """A step of a head by Keras' name for it."""
-    shown = f"the activation {kind!r}"
     if kind in ("softmax", "log_softmax"):
-        return heads.along(x, kind, axis, name, shown)
-    if kind in _ENTRY:
-        return heads.entry(x, _ENTRY[kind], name, shown)  # type: ignore[arg-type]
-    raise CannotLower(f"with the activation {kind!r}")
+        return heads.along(x, kind, -1)
+    if kind not in ACTIVATIONS:
+        raise CannotLower
+    return meaning.unit(low, x, name, ACTIVATIONS[kind])
 
 
-@layer("Softmax", "LogSoftmax")
 def _softmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
     if not isinstance(op.axis, int):
         raise CannotLower(f"over the axes {op.axis}")
     kind = "softmax" if type(op).__name__ == "Softmax" else "log_softmax"
-    return step(tensors[0], kind, op.axis, op.name)
+    return heads.along(tensors[0], kind, op.axis)
 
 
-@layer("Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp")
-def _entry(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
-    kind = {"LogSigmoid": "log_sigmoid"}.get(type(op).__name__, type(op).__name__.lower())
-    return step(tensors[0], kind, -1, op.name)
-
-
-@layer("Argmax")
 def _argmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
     if not isinstance(op.axis, int):
         raise CannotLower("over all entries")
-    found = heads.along(tensors[0], "argmax", op.axis, op.name, "argmax")
-    return found if op.keepdims else heads.without_axis(found, op.axis)
+    return heads.along(tensors[0], "argmax", op.axis, bool(op.keepdims))
 
 
-@layer("Round")
 def _round(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
     if getattr(op, "decimals", 0):
         raise CannotLower("to decimals")
-    return heads.entry(tensors[0], "round", op.name, "round")
+    return heads.entry(tensors[0], "round")
 
 
-@layer("Clip")
-def _clip(low: Lowering, op: Any, tensors: list[Any]) -> Tensor | Headed:
-    ends = [float(op.x_min), float(op.x_max)]
-    if isinstance(tensors[0], Headed):
-        return heads.entry(tensors[0], "clip", op.name, "clip", ends)
-    return low.clip(tensors[0], ends[0], ends[1], op.name)
-
-
-def after_head(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
-    """A layer on values after a step of a head."""
-    name, value = type(op).__name__, next(t for t in tensors if isinstance(t, Headed))
-    if name == "Activation":
-        kind = getattr(op.activation, "__name__", "")
-        return value if kind == "linear" else step(value, kind, -1, op.name)
-    if name in ("Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp"):
-        return LAYERS[name](low, op, tensors)
-    if name in ("Argmax", "Round", "Clip"):
-        return LAYERS[name](low, op, tensors)
-    if name == "Rescaling":
-        return heads.scaled(low, value, np.asarray(op.scale), np.asarray(op.offset))
-    if name == "Concatenate" and all(isinstance(t, Headed) for t in tensors):
-        return heads.joined(low, tensors, op.axis)
-    if name in _MOVES and name in LAYERS:
-        return heads.moved(value, lambda tensor: LAYERS[name](low, op, [tensor]))
-    raise Stuck(value)
-
-
-@layer("ReLU")
 def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """min(leaky(x), max_value) = leaky(x) - relu(x - max_value)."""
     slope, level = float(op.negative_slope), float(op.threshold)
     if level and (slope or op.max_value is not None):
         raise CannotLower("with a threshold and another slope or end")
     if level:
-        return operations.threshold(low, tensors[0], level, 0.0, op.name)
+        return meaning.threshold(low, tensors[0], op.name, level, 0.0)
     if op.max_value is not None and not slope:
         return low.clip(tensors[0], 0.0, float(op.max_value), op.name)
     result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)
@@ -181,38 +117,26 @@ def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.subtract(result, low.activate(above, RELU, op.name, piece=True))
 
 
-@layer("LeakyReLU")
-def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.activate(tensors[0], Activation("leaky", float(op.negative_slope)), op.name)
-
-
-@layer("PReLU")
-def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return operations.prelu(low, tensors[0], as_constant(op.alpha), op.name)
-
-
-@layer("Dense")
-def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     bias = as_constant(op.bias) if op.use_bias else None
-    return activate(
-        low, op.activation, low.linear(tensors[0], as_constant(op.kernel).T, bias), op.name
-    )
+    product = low.linear(tensors[0], as_constant(op.kernel).T, bias)
+    return activate(low, op.activation, product, op.name)
 
 
-@layer("BatchNormalization")
 def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     statistics = as_constant(op.moving_mean), as_constant(op.moving_variance)
     gain = as_constant(op.gamma) if op.scale else None
     offset = as_constant(op.beta) if op.center else None
-    return operations.normalize(low, tensors[0], op.axis, statistics, op.epsilon, gain, offset)
+    return meaning.normalize(low, tensors[0], op.axis, statistics, op.epsilon, gain, offset)
 
 
-@layer("Rescaling")
-def _rescaling(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.shift(low.scale(tensors[0], np.asarray(op.scale)), np.asarray(op.offset))
+def _rescaling(low: Lowering, op: Any, tensors: list[Any]) -> Any:
+    factor, offset = np.asarray(op.scale), np.asarray(op.offset)
+    if isinstance(tensors[0], Headed):
+        return heads.scaled(low, tensors[0], factor, offset)
+    return low.shift(low.scale(tensors[0], factor), offset)
 
 
-@layer("Normalization")
 def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """(x - mean) / max(std, epsilon), or back again, by statistics that `adapt` stored."""
     if getattr(op, "mean", None) is None or getattr(op, "variance", None) is None:
@@ -226,14 +150,11 @@ def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.scale(low.shift(tensors[0], -mean), 1.0 / deviation)
 
 
-@layer("Flatten", "Reshape", "Permute", "RepeatVector")
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D", "Cropping3D")
-def _move(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _move(low: Lowering, op: Any, tensors: list[Any]) -> Any:
     """What only moves, drops or repeats entries or puts zeros; Keras says where each comes from."""
-    return operations.moved(low, tensors, lambda places: computed(op.call, places))
+    return meaning.moved(low, tensors, lambda places: computed(op.call, places))
 
 
-@layer("UpSampling1D", "UpSampling2D", "UpSampling3D", "Resizing")
 def _resample(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """Finer or coarser along each axis, by the weights that Keras itself gives."""
     x = _channels_first(low, op, tensors[0])
@@ -249,7 +170,7 @@ def _resample(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
             found = computed(op.call, rows.reshape(shape))
             return found[tuple(slice(None) if a in (0, at) else 0 for a in range(rank))]
 
-        x = operations.along(low, x, axis, run)
+        x = meaning.along(low, x, axis, run)
     return _channels_back(low, op, x)
 
 
@@ -266,65 +187,27 @@ def computed(function: Any, *values: Any, **named: Any) -> Any:
     )
 
 
-@layer("Add")
-def _add(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = low.add(total, tensor)
-    return total
-
-
-@layer("Average")
-def _average(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.scale(_add(low, op, tensors), np.array(1 / len(tensors)))
-
-
-@layer("Subtract")
-def _subtract(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    return low.subtract(*tensors)
-
-
-@layer("Maximum")
-def _maximum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    best = tensors[0]
-    for tensor in tensors[1:]:
-        best = operations.maximum(low, best, tensor, op.name)
-    return best
-
-
-@layer("Minimum")
-def _minimum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    best = tensors[0]
-    for tensor in tensors[1:]:
-        best = operations.minimum(low, best, tensor, op.name)
-    return best
-
-
-@layer("Concatenate")
-def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _concatenate(low: Lowering, op: Any, tensors: list[Any]) -> Any:
     if op.axis % len(tensors[0].shape) == 0:
         raise CannotLower("along the batch axis")
-    return low.concatenate(tensors, op.axis)
+    return meaning.concatenate(low, tensors, op.axis)
 
 
-@layer("EinsumDense")
-def _einsum_dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _einsum_dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     product = einsum(low, op.equation, [tensors[0], as_constant(op.kernel)])
     if op.bias is not None:
         product = low.shift(product, as_constant(op.bias))
     return activate(low, op.activation, product, op.name)
 
 
-@layer("TimeDistributed")
-def _each_time(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _each_time(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     """A dense layer along the last axis works on every time step as it is."""
     if type(op.layer).__name__ != "Dense" or not type(op.layer).__module__.startswith("keras."):
         raise CannotLower("of a layer other than Dense")
     return _dense(low, op.layer, tensors)
 
 
-@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
-def _conv_transpose(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _conv_transpose(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     weight = np.moveaxis(as_constant(op.kernel), (-2, -1), (0, 1))
     x, axes = _channels_first(low, op, tensors[0]), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
@@ -357,19 +240,16 @@ def _transposed_pads(
     return [(n - int(a), n - int(b)) for n, (a, b) in zip(sizes, around, strict=True)]
 
 
-@layer("Conv1D", "Conv2D", "Conv3D")
-def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     kernel = np.moveaxis(as_constant(op.kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], kernel, op.groups)
 
 
-@layer("DepthwiseConv1D", "DepthwiseConv2D")
-def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     return _convolve(low, op, tensors[0], *_one_a_channel(op.kernel))
 
 
-@layer("SeparableConv1D", "SeparableConv2D")
-def _separable(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+def _separable(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     """A depthwise convolution, then one of a single tap over all channels."""
     mixing = np.moveaxis(as_constant(op.pointwise_kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], *_one_a_channel(op.depthwise_kernel), mixing)
@@ -389,7 +269,7 @@ def _convolve(
     weight: NDArray[np.float64],
     groups: int,
     mixing: NDArray[np.float64] | None = None,
-) -> Tensor | Headed:
+) -> Any:
     x, axes = _channels_first(low, op, x), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
     pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
@@ -402,42 +282,32 @@ def _convolve(
     return activate(low, op.activation, _channels_back(low, op, result), op.name)
 
 
-def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
-    x = _channels_first(low, op, tensors[0])
+def _sliding(op: Any, x: Tensor) -> Windows:
     sizes = _spread(op.pool_size, len(x.shape) - 2)
-    strides = _spread(op.strides, len(sizes))
-    ones = [1] * len(sizes)
+    strides, ones = _spread(op.strides, len(sizes)), [1] * len(sizes)
     pads = _pads(op.padding, x.shape[2:], sizes, strides, ones)
-    windows = sliding_windows(x.shape[2:], sizes, strides, pads, ones)
-    pooled = low.max_pool(x, windows, op.name) if largest else low.average(x, windows, False)
-    return _channels_back(low, op, pooled)
+    return sliding_windows(x.shape[2:], sizes, strides, pads, ones)
 
 
-def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+def _adaptive(op: Any, x: Tensor) -> Windows:
+    return adaptive_windows(x.shape[2:], _spread(op.output_size, len(x.shape) - 2))
+
+
+def _global(op: Any, x: Tensor) -> Windows:
+    return meaning.one_window(x)
+
+
+def _pool(
+    windows: Callable[[Any, Tensor], Windows], low: Lowering, op: Any, tensors: list[Tensor]
+) -> Tensor:
     x = _channels_first(low, op, tensors[0])
-    whole, ones = operations.one_window(x), (1,) * (len(x.shape) - 2)
-    pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
-    shape = (1, x.shape[1])
-    if op.keepdims:
-        first = op.data_format == "channels_first"
-        shape = (*shape, *ones) if first else (1, *ones, x.shape[1])
-    return low.rearrange(pooled, pooled.index.reshape(shape))
-
-
-def _adaptive_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
-    x = _channels_first(low, op, tensors[0])
-    windows = adaptive_windows(x.shape[2:], _spread(op.output_size, len(x.shape) - 2))
-    pooled = low.max_pool(x, windows, op.name) if largest else low.average(x, windows, False)
+    if "Max" in type(op).__name__:
+        pooled = low.max_pool(x, windows(op, x), op.name)
+    else:
+        pooled = low.average(x, windows(op, x), False)
+    if windows is _global and not op.keepdims:
+        return meaning.reshaped(low, pooled, (1, x.shape[1]))
     return _channels_back(low, op, pooled)
-
-
-for _axes in (1, 2, 3):
-    layer(f"AdaptiveAveragePooling{_axes}D")(partial(_adaptive_pool, largest=False))
-    layer(f"AdaptiveMaxPooling{_axes}D")(partial(_adaptive_pool, largest=True))
-    layer(f"AveragePooling{_axes}D")(partial(_pool, largest=False))
-    layer(f"MaxPooling{_axes}D")(partial(_pool, largest=True))
-    layer(f"GlobalAveragePooling{_axes}D")(partial(_global_pool, largest=False))
-    layer(f"GlobalMaxPooling{_axes}D")(partial(_global_pool, largest=True))
 
 
 def _spread(value: Any, axes: int) -> list[int]:
@@ -453,7 +323,7 @@ def _pads(
 ) -> list[tuple[int, int]]:
     """Padding in Keras' sense."""
     if kind == "same":
-        return operations.same_padding(spatial, kernel, strides, dilation)
+        return meaning.same_padding(spatial, kernel, strides, dilation)
     causal = kind == "causal"
     return [(d * (k - 1) if causal else 0, 0) for k, d in zip(kernel, dilation, strict=True)]
 
@@ -468,3 +338,59 @@ def _channels_back(low: Lowering, op: Any, x: Tensor) -> Tensor:
     if getattr(op, "data_format", "") == "channels_first":
         return x
     return low.rearrange(x, np.moveaxis(x.index, 1, -1))
+
+
+#: Class name -> function(lowering, layer, tensors) -> tensor.
+LAYERS: dict[str, Callable[[Lowering, Any, list[Any]], Any]] = {
+    **{
+        name: lambda low, op, tensors, spelled=spelled: unit(spelled, low, op, tensors[0])
+        for name, spelled in UNITS.items()
+    },
+    # what does nothing at inference
+    **dict.fromkeys(
+        (
+            "InputLayer", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
+            "AlphaDropout", "GaussianDropout", "GaussianNoise", "ActivityRegularization",
+            "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast",
+        ),
+        lambda low, op, tensors: tensors[0],
+    ),
+    **dict.fromkeys(("Flatten", "Reshape", "Permute", "RepeatVector"), _move),
+    **{f"{kind}{axes}D": _move for kind in ("ZeroPadding", "Cropping") for axes in (1, 2, 3)},
+    **dict.fromkeys(("UpSampling1D", "UpSampling2D", "UpSampling3D", "Resizing"), _resample),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
+    **dict.fromkeys(("Conv1D", "Conv2D", "Conv3D"), _conv),
+    **{f"Conv{axes}DTranspose": _conv_transpose for axes in (1, 2, 3)},
+    **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), _depthwise),
+    **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), _separable),
+    **{
+        f"{how}{kind}Pooling{axes}D": partial(_pool, windows)
+        for how, windows in (("", _sliding), ("Global", _global), ("Adaptive", _adaptive))
+        for kind in ("Average", "Max")
+        for axes in (1, 2, 3)
+    },
+    "Identity": _stage,
+    "Activation": lambda low, op, tensors: activate(low, op.activation, tensors[0], op.name),
+    "Argmax": _argmax,
+    "Round": _round,
+    "ReLU": _relu,
+    "PReLU": lambda low, op, xs: meaning.prelu(low, xs[0], as_constant(op.alpha), op.name),
+    "Dense": _dense,
+    "BatchNormalization": _batch_normalization,
+    "Rescaling": _rescaling,
+    "Normalization": _normalization,
+    "Add": lambda low, op, tensors: reduce(low.add, tensors),
+    "Average": lambda low, op, xs: low.scale(reduce(low.add, xs), np.array(1 / len(xs))),
+    "Subtract": lambda low, op, tensors: low.subtract(*tensors),
+    "Maximum": lambda low, op, xs: reduce(lambda a, b: meaning.maximum(low, a, b, op.name), xs),
+    "Minimum": lambda low, op, xs: reduce(lambda a, b: meaning.minimum(low, a, b, op.name), xs),
+    "Concatenate": _concatenate,
+    "EinsumDense": _einsum_dense,
+    "TimeDistributed": _each_time,
+}  # fmt: skip
+#: Layers that can only be a step of a head, and those that may follow one.
+OPENERS = frozenset(UNITS) - {"LeakyReLU", "Clip"} | {"Softmax", "LogSoftmax", "Argmax", "Round"}
+FOLLOWERS = OPENERS | {
+    "Activation", "Clip", "Rescaling", "Concatenate", "Identity", "Dropout", "Flatten", "Reshape",
+    "Permute",
+}  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.io.graph.operations import same_padding
 from relunorm.network.structure import Geometry, Step, Structure
 
 
@@ -60,11 +61,7 @@ def _has_layer(step: Step, structure: Structure) -> bool:
 
 def _same(spatial: Sequence[int], g: Geometry) -> bool:
     """Whether the padding is what Keras calls same."""
-    for n, k, s, d, pads in zip(spatial, g.kernel, g.stride, g.dilation, g.pads, strict=True):
-        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        if pads != (total // 2, total - total // 2):
-            return False
-    return True
+    return same_padding(spatial, g.kernel, g.stride, g.dilation) == list(g.pads)
 
 
 def _cropped(g: Geometry) -> list[tuple[int, int]]:
@@ -143,56 +140,55 @@ class _Writer:
         return result
 
     def _convolution(self, step: Step, value: Any) -> Any:
-        g, weight = step.geometry, np.asarray(step.weight)
+        g = step.geometry
         assert g is not None
-        axes = len(g.kernel)
-        padding = "valid"
+        axes, padding = len(g.kernel), "valid"
         if _same(self.structure.steps[step.inputs[0]].shape[1:], g):
             padding = "same"
         elif any(map(any, g.pads)):
-            pads = g.pads if axes > 1 else g.pads[0]
-            around = getattr(self.layers, f"ZeroPadding{axes}D")
-            value = around(pads, data_format="channels_last", dtype=self.dtype)(value)
-        conv = getattr(self.layers, f"Conv{axes}D")(
+            value = self._around("ZeroPadding", g.pads, value)
+        return self._filled(f"Conv{axes}D", step, g, value, (-1, -2), padding, groups=step.groups)
+
+    def _transposed(self, step: Step, value: Any) -> Any:
+        g = step.geometry
+        assert g is not None
+        same = _cropped_by_same(g) == list(g.pads)
+        padding, name = "same" if same else "valid", f"Conv{len(g.kernel)}DTranspose"
+        result = self._filled(name, step, g, value, (-2, -1), padding)
+        crop = _cropped(g)
+        return result if same or not any(map(any, crop)) else self._around("Cropping", crop, result)
+
+    def _filled(
+        self,
+        name: str,
+        step: Step,
+        g: Geometry,
+        value: Any,
+        last: tuple[int, int],
+        padding: str,
+        **more: Any,
+    ) -> Any:
+        """A convolution of the value; ``last``: where its kernel has the axes out and in."""
+        weight = np.asarray(step.weight)
+        more |= {"strides": g.stride, "dilation_rate": g.dilation, "padding": padding}
+        conv = getattr(self.layers, name)(
             len(weight),
             g.kernel,
-            strides=g.stride,
-            padding=padding,
-            dilation_rate=g.dilation,
-            groups=step.groups,
             data_format="channels_last",
             kernel_initializer="zeros",
             dtype=self.dtype,
+            **more,
         )
         result = conv(value)
-        conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-1, -2))))
+        conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), last)))
         conv.bias.assign(step.bias)
         return result
 
-    def _transposed(self, step: Step, value: Any) -> Any:
-        g, weight = step.geometry, np.asarray(step.weight)
-        assert g is not None
-        axes = len(g.kernel)
-        same = _cropped_by_same(g) == list(g.pads)
-        conv = getattr(self.layers, f"Conv{axes}DTranspose")(
-            len(weight),
-            g.kernel,
-            strides=g.stride,
-            padding="same" if same else "valid",
-            dilation_rate=g.dilation,
-            data_format="channels_last",
-            kernel_initializer="zeros",
-            dtype=self.dtype,
-        )
-        result = conv(value)
-        conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-2, -1))))
-        conv.bias.assign(step.bias)
-        crop = _cropped(g)
-        if same or not any(map(any, crop)):
-            return result
-        cropping = getattr(self.layers, f"Cropping{axes}D")
-        kept = tuple(crop) if axes > 1 else crop[0]
-        return cropping(kept, data_format="channels_last", dtype=self.dtype)(result)
+    def _around(self, kind: str, ends: Sequence[tuple[int, int]], value: Any) -> Any:
+        """Zeros around the value, or its rim cut off."""
+        around = getattr(self.layers, f"{kind}{len(ends)}D")
+        given = tuple(ends) if len(ends) > 1 else ends[0]
+        return around(given, data_format="channels_last", dtype=self.dtype)(value)
 
     def _upsampled(self, step: Step, value: Any) -> Any:
         g = step.geometry

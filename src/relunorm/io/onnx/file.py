@@ -15,6 +15,8 @@ from onnx import numpy_helper
 
 from relunorm.errors import ModelFileError
 
+#: The key of a model's metadata that holds the columns of its table.
+COLUMNS = "relunorm.columns"
 _FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
 _OTHERS = ("INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32", "UINT16", "UINT8", "BOOL")
 

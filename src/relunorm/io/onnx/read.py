@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +20,23 @@ from relunorm.errors import (
 )
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
-from relunorm.io.graph.heads import Headed, Stuck, finished
-from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.refusals import refused
-from relunorm.io.onnx import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
-from relunorm.io.onnx.file import parse, tensor_array, without_weights
-from relunorm.io.onnx.head import (
+from relunorm.io.graph import heads
+from relunorm.io.graph.heads import Headed, finished
+from relunorm.io.graph.lower import Lowering, Tensor
+from relunorm.io.graph.walk import Call, Walk
+from relunorm.io.onnx.file import COLUMNS, parse, tensor_array, without_weights
+from relunorm.io.onnx.node import Node, check_count, reference
+from relunorm.io.onnx.operations import (
+    AFTER,
     FOLLOWERS,
-    OPENERS,
-    apply_head,
-    choose_output,
-    columns_in_metadata,
-    labels_in_metadata,
-)
-from relunorm.io.onnx.site import (
-    ENTRYWISE,
     MACHINE_LEARNING,
+    OPENERS,
     OPERATIONS,
-    Node,
-    check_count,
-    reference,
+    UNITS,
 )
 from relunorm.network import Network
-from relunorm.network.head import Head
+from relunorm.network.columns import Column, columns_from
+from relunorm.network.head import Head, plain_labels
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}
@@ -53,20 +49,8 @@ MANY_INPUTS = 1000
 
 _DOMAINS = ("", "ai.onnx")
 
-
-@dataclass(frozen=True)
-class _Unknown:
-    """The value of an operation that could not be lowered; its consumers are passed over.
-
-    Attributes:
-        head: label and name of the operation that opened a head on it, if one did.
-    """
-
-    head: tuple[str, str] | None = None
-
-
-_UNKNOWN = _Unknown()
-_Value = Tensor | Headed | NDArray[Any] | _Unknown
+#: Keys of a model's metadata under which people store the labels of its outputs.
+_LABEL_KEYS = ("classes", "class_names", "labels", "names")
 
 
 def read_onnx(path: Path, example: Any = None) -> Network:
@@ -99,11 +83,11 @@ def _convert(
     output = _output(graph, values, origin)
     inputs = shape[1:] if batched else shape
     network = finished(lowering, output, input_shape=inputs, origin=origin)
-    classes = network.head.classes or labels_in_metadata(model, network.output_size)
+    classes = network.head.classes or _labels(model, network.output_size)
     return network.replace(
         head=Head(network.head.steps, classes),
         precision=_precision(model.graph, values),
-        columns=columns_in_metadata(model, origin),
+        columns=_columns(model, origin),
         names=(info.name, graph.output[0].name if len(graph.output) == 1 else ""),
     )
 
@@ -137,12 +121,12 @@ def _walk(
     origin: str,
     folder: Path | None,
 ) -> None:
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-    used = {name for node in _needed(model.graph) for name in node.input}
+    opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
+    needed, walk = _needed(model.graph), Walk(lowering, origin)
+    used = {name for node in needed for name in node.input}
     used |= {output.name for output in model.graph.output}
-    unsupported: dict[str, str] = {}
-    for proto in _needed(model.graph):
-        label = _label(proto)
+    for proto in needed:
+        label = proto.name or (proto.output[0] if proto.output else "unnamed node")
         missing = [name for name in proto.input if name and name not in values]
         if missing:
             raise ModelFileError(
@@ -150,50 +134,22 @@ def _walk(
                 "before it computes: the graph has a cycle, or its nodes are out of order"
             )
         inputs = [values[name] if name else None for name in proto.input]
-        results: Sequence[_Value] = [_UNKNOWN] * len(proto.output)
-        if any(isinstance(value, _Unknown) for value in inputs):
-            results = [_passed_over(proto, label, inputs, unsupported)] * len(proto.output)
-        else:
-            node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
-            try:
-                results = _apply(node)
-            except CannotLower as reason:
-                domain = "" if proto.domain in _DOMAINS else f"{proto.domain}."
-                detail = f" ({reason})" if str(reason) else ""
-                unsupported[label] = f"{domain}{proto.op_type}{detail}"
-            except Stuck as stuck:
-                _refuse_head(unsupported, stuck.value.place, stuck.value.operation)
+        node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
+        results = walk.lower(_call(node), inputs, partial(_apply, node))
+        if not isinstance(results, list):
+            results = [results] * len(proto.output)
         for name, value in zip(proto.output, results, strict=False):
             if name:
                 _define(values, name, value, origin)
-    if unsupported:
-        order = [label for label in map(_label, model.graph.node) if label in unsupported]
-        found = [(label, unsupported[label]) for label in dict.fromkeys(order)]
-        raise refused(origin, found)
+    walk.check()
 
 
-def _label(proto: onnx.NodeProto) -> str:
-    return proto.name or (proto.output[0] if proto.output else "unnamed node")
-
-
-def _passed_over(
-    proto: onnx.NodeProto, label: str, inputs: list[Any], unsupported: dict[str, str]
-) -> _Unknown:
-    """Go on after something unknown, so that everything else unknown is named as well."""
-    heads = [value.head for value in inputs if isinstance(value, _Unknown) and value.head]
-    heads += [(value.place, value.operation) for value in inputs if isinstance(value, Headed)]
-    kind = proto.op_type
-    if kind in OPENERS or (heads and kind in FOLLOWERS):
-        return _Unknown((heads or [(label, kind)])[0])
-    for head in heads:
-        _refuse_head(unsupported, *head)
-    if kind not in OPERATIONS:
-        unsupported[label] = kind
-    return _UNKNOWN
-
-
-def _refuse_head(unsupported: dict[str, str], label: str, kind: str) -> None:
-    unsupported[label] = f"{kind} (only known at the end of a model)"
+def _call(node: Node) -> Call:
+    kind, domain = node.kind, node.proto.domain
+    own = domain in (("ai.onnx.ml",) if kind in MACHINE_LEARNING else _DOMAINS)
+    shown = f"{kind}" if domain in _DOMAINS else f"{domain}.{kind}"  # of a damaged file bytes
+    known = own and (kind in OPERATIONS or is_constant(node))
+    return Call(node.name, shown, known, own and kind in OPENERS, own and kind in FOLLOWERS)
 
 
 def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -207,27 +163,17 @@ def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return kept[::-1]
 
 
-def _apply(node: Node) -> Sequence[_Value]:
-    if is_constant(node) and node.proto.domain in _DOMAINS:
-        _check_signature(node)
-        return [evaluate(node)]
-    headed = any(isinstance(value, Headed) for value in node.inputs)
-    if headed or (node.kind in OPENERS and node.proto.domain in _DOMAINS):
-        operation = apply_head
-    else:
-        operation = OPERATIONS.get(node.kind)
-        home = ("ai.onnx.ml",) if node.kind in MACHINE_LEARNING else _DOMAINS
-        if operation is None or node.proto.domain not in home:
-            raise CannotLower
+def _apply(node: Node) -> list[Any]:
+    """The results of one node; what is wrong with its shapes or attributes is about the file."""
     if node.proto.domain in _DOMAINS:
         _check_signature(node)
+    if is_constant(node):
+        return [evaluate(node)]
     try:
-        with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
-            result = operation(node)
+        result = (AFTER.get(node.kind) or OPERATIONS[node.kind])(node)
     except RelunormError as error:
         raise ModelFileError(f"{node.place}: {error}") from error
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError) as error:
-        # Shapes and attributes come from the file: numpy's complaint about them is about the file.
         raise ModelFileError(f"{node.place}: {error}") from error
     return result if isinstance(result, list) else [result]
 
@@ -254,7 +200,7 @@ def _check_signature(node: Node) -> None:
             raise ModelFileError(f"{node.place}: attribute {attribute.name!r} has the wrong type")
 
 
-def _define(values: dict[str, Any], name: str, value: _Value, origin: str) -> None:
+def _define(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
     if name in values:
         raise ModelFileError(f"{origin}: the name {name!r} is defined twice")
     values[name] = value
@@ -276,7 +222,67 @@ def _output(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> Tens
     found = [values[name] for name in names]
     if len(found) == 1 and not isinstance(found[0], Tensor | Headed):
         raise InvalidNetworkError(f"{origin}: the output {names[0]!r} does not depend on the input")
-    return choose_output(names, found, origin)
+    return _choose_output(names, found, origin)
+
+
+def _choose_output(names: Sequence[str], values: Sequence[Any], origin: str) -> Tensor | Headed:
+    """The one output that says all the others do: probabilities before labels, before logits.
+
+    scikit-learn's converters write the label and the probabilities; some people the logits too.
+    """
+    live = [value for value in values if isinstance(value, Tensor | Headed)]
+    several = [v for v in live if isinstance(v, Headed) and v.steps[-1].kind == "greater"]
+    labels = [v for v in live if isinstance(v, Headed) and v.steps[-1].kind == "argmax"] + several
+    others = [v for v in live if v not in labels]
+    best = max(others or labels or live, key=lambda v: len(getattr(v, "steps", ())), default=None)
+    base = best.tensor.affine if isinstance(best, Headed) else getattr(best, "affine", None)
+    same = all((v.tensor if isinstance(v, Headed) else v).affine is base for v in live)
+    if best is None or not same or len(live) < len(values):
+        shown = ", ".join(map(repr, names)) or "none"
+        raise ModelFileError(
+            f"{origin}: {len(values)} outputs ({shown}), expected one, or several that all follow "
+            "from the same logits; onnx.utils.extract_model cuts out what leads to one of them"
+        )
+    classes = next((v.classes for v in live if isinstance(v, Headed) and v.classes), ())
+    if several and isinstance(best, Headed):  # several labels at once: no output excludes another
+        return heads.replace(best, classes=())
+    return heads.replace(best, classes=classes) if isinstance(best, Headed) and classes else best
+
+
+def _labels(model: onnx.ModelProto, outputs: int) -> tuple[Any, ...]:
+    """Class labels among a model's metadata, where there are as many as the outputs need."""
+    wanted = 2 if outputs == 1 else outputs
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    for key in _LABEL_KEYS:
+        found = _listed(properties.get(key, ""))
+        if len(found) == wanted and len(set(map(str, found))) == wanted:
+            return plain_labels(found)
+    return ()
+
+
+def _columns(model: onnx.ModelProto, origin: str) -> tuple[Column, ...]:
+    """The columns of the table that a network which relunorm wrote was fitted to."""
+    text = next((entry.value for entry in model.metadata_props if entry.key == COLUMNS), "[]")
+    try:
+        return columns_from(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ModelFileError(f"{origin}: its metadata {COLUMNS!r} is damaged ({error})") from None
+
+
+def _listed(text: str) -> list[Any]:
+    """A list, or a mapping 0, 1, ... to labels, written as JSON or as Python prints it."""
+    if len(text) > 1 << 20:
+        return []
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            continue
+        if isinstance(value, dict) and all(str(k).isdecimal() for k in value):
+            value = [value[k] for k in sorted(value, key=int)]
+        if isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
+            return list(value)
+    return []
 
 
 def _input_shape(
@@ -355,11 +361,11 @@ def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
 
 #: Entry by entry, with broadcasting.
 # fmt: off
-_ENTRYWISE = ENTRYWISE | {
-    "Add", "And", "Ceil", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
-    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Mean", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
-    "Reciprocal", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt", "Sub",
-    "Sum", "Tanh", "Where",
+_ENTRYWISE = frozenset(UNITS) | {
+    "Add", "And", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Floor", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+    "Not", "Or", "PRelu", "Pow", "Reciprocal", "Selu", "Sin", "Softsign", "Sqrt", "Sub", "Sum",
+    "Where",
 }
 # fmt: on
 

@@ -10,7 +10,7 @@ the names they had in the ONNX file the network was read from, else ``input`` an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from relunorm import matrix as mx
 from relunorm.atomic import write_bytes
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
-from relunorm.io.graph.recover import Convolution, recover_convolution
-from relunorm.io.graph.transposed import outputs_first
-from relunorm.io.onnx.head import COLUMNS, write_head
-from relunorm.io.onnx.site import STAGE
+from relunorm.io.graph.products import outputs_first
+from relunorm.io.graph.windows import Convolution, recover_convolution
+from relunorm.io.onnx.file import COLUMNS
+from relunorm.io.onnx.node import STAGE
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
+from relunorm.network.head import Step as HeadStep
 from relunorm.network.structure import Geometry, Step, Structure
 
 OPSET = 17
@@ -81,14 +82,48 @@ def write_onnx(
     write_bytes(path, content)
 
 
-class _Writer:
+class Graph:
+    """The nodes and tensors of a graph from ``input`` to ``output`` while it is written."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Emit a node; returns the name of its output."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def tensor(self, name: str, array: NDArray[Any]) -> str:
+        """Store a tensor; returns its name."""
+        self.tensors.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        return name
+
+    def proto(
+        self, ends: tuple[int, int], shapes: Sequence[Sequence[int]], opset: int, ir_version: int
+    ) -> onnx.ModelProto:
+        """The model, from the types of its input and output and their shapes without the batch."""
+        infos = [
+            helper.make_tensor_value_info(name, kind, ["batch", *shape])
+            for name, kind, shape in zip(("input", "output"), ends, shapes, strict=True)
+        ]
+        graph = helper.make_graph(self.nodes, "relunorm", infos[:1], infos[1:], self.tensors)
+        return helper.make_model(
+            graph,
+            ir_version=ir_version,
+            opset_imports=[helper.make_opsetid("", opset)],
+            producer_name="relunorm",
+            producer_version=__version__,
+        )
+
+
+class _Writer(Graph):
     """Emits nodes; value k is held in the shape of its layer, flattened where a map needs it."""
 
     def __init__(self, network: Network, dtype: np.dtype[Any]):
+        super().__init__()
         self.network = network
         self.dtype = dtype
-        self.nodes: list[onnx.NodeProto] = []
-        self.tensors: list[onnx.TensorProto] = []
         self.values = ["input"]
         self.flattened: dict[int, str] = {}
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
@@ -97,36 +132,23 @@ class _Writer:
         network, structure = self.network, self.network.structure
         # onnxruntime has no Conv in float64.
         if structure is not None and can_write(structure) and self.dtype == np.float32:
-            last = write_steps(structure, "input", self.leaky, self.node, self.tensor)
+            last = self.steps(structure)
         else:
             for index, layer in enumerate(network.layers):
                 z = self.affine(layer.affine, f"layer{index}", layer.shape)
                 self.values.append(self.activation(layer.activation, z, f"layer{index}"))
             last = self.affine(network.output, "last", network.output_shape)
         head = network.head
-        self.node("Identity", [write_head(self, head, last, network.output_shape)], "output")
+        for number, step in enumerate(head.steps):
+            last = self.head_step(step, last, f"head{number}_{step.kind}")
+        self.node("Identity", [last], "output")
         result = head(np.zeros((1, network.output_size)), network.output_shape).shape[1:]
         whole = bool(head) and head.steps[-1].kind == "argmax"
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
-        graph = helper.make_graph(
-            self.nodes,
-            "relunorm",
-            [helper.make_tensor_value_info("input", kind, ["batch", *network.input_shape])],
-            [
-                helper.make_tensor_value_info(
-                    "output", onnx.TensorProto.INT64 if whole else kind, ["batch", *result]
-                )
-            ],
-            self.tensors,
-        )
-        _rename(graph, dict(zip(("input", "output"), network.names, strict=True)))
-        return helper.make_model(
-            graph,
-            ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            producer_name="relunorm",
-            producer_version=__version__,
-        )
+        ends = kind, onnx.TensorProto.INT64 if whole else kind
+        made = self.proto(ends, (network.input_shape, result), OPSET, IR_VERSION)
+        _rename(made.graph, dict(zip(("input", "output"), network.names, strict=True)))
+        return made
 
     def affine(self, affine: Affine, prefix: str, shape: tuple[int, ...]) -> str:
         """Emit an affine map with a result of this shape; one term carries the bias if it can."""
@@ -205,17 +227,9 @@ class _Writer:
         takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
         if planes is not None and takes_bias:
             inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
-        y = self.node(
-            "Conv",
-            inputs,
-            f"{name}_conv",
-            kernel_shape=list(conv.weight.shape[2:]),
-            strides=list(conv.stride),
-            dilations=list(conv.dilation),
-            pads=[before for before, _ in conv.pads] + [after for _, after in conv.pads],
-            group=conv.groups,
-        )
-        return y, takes_bias
+        windows = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
+        found = {"group": conv.groups, **windows(windows)}
+        return self.node("Conv", inputs, f"{name}_conv", **found), takes_bias
 
     def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:
         """Row by row: pick the entries a row reads, weigh them, add them up."""
@@ -269,15 +283,105 @@ class _Writer:
         """z as it is; the note tells `load` not to multiply what reads it into z, which rounds."""
         return self.node("Identity", [z], output, doc_string=STAGE)
 
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
+    def steps(self, structure: Structure) -> str:
+        """Emit all steps of a structure; returns the name of the output."""
+        names = ["input"]
+        for number, step in enumerate(structure.steps[1:], start=1):
+            names.append(self.one_step(step, f"step{number}", [names[i] for i in step.inputs]))
+        return names[-1]
+
+    def one_step(self, step: Step, name: str, inputs: list[str]) -> str:
+        if step.kind in ("conv", "conv_transpose", "linear") and step.weight is not None:
+            weight = step.weight
+            if step.kind == "conv_transpose":
+                weight = outputs_first(weight, step.groups)
+            inputs = [*inputs, self.tensor(f"{name}_weight", weight)]
+            if step.bias is not None and step.bias.any():
+                inputs.append(self.tensor(f"{name}_bias", step.bias))
+            if step.kind == "linear":
+                return self.node("Gemm", inputs, name, transB=1)
+            if step.kind == "conv" or step.geometry is None:
+                return self.node("Conv", inputs, name, group=step.groups, **windows(step.geometry))
+            pads = step.geometry.pads
+            added = [max(-after, 0) for _, after in pads]
+            cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
+            found = {"group": step.groups, **windows(cut)}
+            return self.node("ConvTranspose", inputs, name, output_padding=added, **found)
+        if step.kind == "upsample" and step.geometry is not None:
+            scales = np.array([1, 1, *step.geometry.kernel], dtype=np.float32)
+            inputs = [*inputs, "", self.tensor(f"{name}_scales", scales)]
+            how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+            return self.node("Resize", inputs, name, mode="nearest", **how)
+        if step.kind == "max_pool" and step.geometry is not None:
+            return self.node(
+                "MaxPool",
+                inputs,
+                name,
+                ceil_mode=int(step.geometry.ceil),
+                **windows(step.geometry),
+            )
+        if step.kind == "average_pool":
+            found = windows(step.geometry)
+            found.pop("dilations")
+            return self.node(
+                "AveragePool", inputs, name, count_include_pad=int(step.count_padding), **found
+            )
+        if step.kind == "activation" and step.activation is not None:
+            if step.activation.kind == "relu":
+                return self.node("Relu", inputs, name)
+            return self.leaky(step.activation.slope, inputs[0], name)
+        if step.kind == "clip":
+            ends = [
+                "" if end is None else self.tensor(f"{name}_{which}", np.array(end))
+                for which, end in zip(("low", "high"), step.ends, strict=True)
+            ]
+            return self.node("Clip", [*inputs, *ends], name)
+        if step.kind == "reshape":
+            if len(step.shape) == 1:
+                return self.node("Flatten", inputs, name, axis=1)
+            shape = self.tensor(f"{name}_shape", np.array([-1, *step.shape]))
+            return self.node("Reshape", [*inputs, shape], name)
+        if step.kind == "permute":
+            return self.node("Transpose", inputs, name, perm=[0, *(a + 1 for a in step.axes)])
+        return self.node("Add", inputs, name)
+
+    def head_step(self, step: HeadStep, value: str, name: str) -> str:
+        if step.kind == "pair":
+            return self.node(
+                "Concat", [self.node("Neg", [value], f"{name}_0"), value], name, axis=-1
+            )
+        if step.kind in ("sigmoid", "tanh", "softplus", "exp", "round"):
+            return self.node(step.kind.capitalize(), [value], name)
+        if step.kind in ("softmax", "log_softmax"):
+            kind = "Softmax" if step.kind == "softmax" else "LogSoftmax"
+            return self.node(kind, [value], name, axis=step.axis + 1)
+        if step.kind == "argmax":
+            return self.node("ArgMax", [value], name, axis=step.axis + 1, keepdims=0)
+        if step.kind == "log_sigmoid":
+            return self.node("Log", [self.node("Sigmoid", [value], f"{name}_p")], name)
+        if step.kind == "clip":
+            ends = [
+                self.tensor(f"{name}_{end}", np.array(number)) if np.isfinite(number) else ""
+                for end, number in zip(("low", "high"), step.numbers, strict=True)
+            ]
+            return self.node("Clip", [value, *ends], name)
+        if step.kind == "greater":
+            level = self.tensor(f"{name}_level", np.array(step.numbers[0]))
+            above = self.node("Greater", [value, level], f"{name}_test")
+            target = onnx.helper.np_dtype_to_tensor_dtype(self.dtype)
+            return self.node("Cast", [above], name, to=target)
+        parts = [step.factors, step.offsets]
+        parts = [
+            p.reshape(self.network.output_shape) if p.size > 1 else p.reshape(()) for p in parts
+        ]
+        factor, offset = (self.tensor(f"{name}_{k}", p) for k, p in zip("ab", parts, strict=True))
+        product = self.node("Mul", [value, factor], f"{name}_product")
+        return self.node("Add", [product, offset], name)
 
     def tensor(self, name: str, array: NDArray[Any]) -> str:
         if array.dtype.kind == "f":
             array = mx.narrowed(array, self.dtype, name)
-        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+        return super().tensor(name, array)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
@@ -292,12 +396,6 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
             listed[:] = [new.get(name, name) for name in listed]
 
 
-#: Emits a node (kind, inputs, name, attributes) and returns the name of its output.
-Emit = Callable[..., str]
-#: Stores a tensor under a name and returns the name.
-Store = Callable[[str, NDArray[Any]], str]
-
-
 def can_write(structure: Structure | None) -> bool:
     """Whether ONNX has an operator for every step, and matrices would say it at greater length."""
     if structure is None or not structure.convolves:
@@ -310,84 +408,8 @@ def can_write(structure: Structure | None) -> bool:
     return True
 
 
-def write_steps(
-    structure: Structure,
-    source: str,
-    slope: Callable[[float, str, str], str],
-    emit: Emit,
-    store: Store,
-) -> str:
-    """Emit all steps; returns the name of the output.
-
-    Args:
-        source: the name of the input.
-        slope: emits a leaky relu with a slope.
-    """
-    names = [source]
-    for number, step in enumerate(structure.steps[1:], start=1):
-        inputs = [names[i] for i in step.inputs]
-        names.append(_step(step, f"step{number}", inputs, slope, emit, store))
-    return names[-1]
-
-
-def _step(
-    step: Step,
-    name: str,
-    inputs: list[str],
-    slope: Callable[[float, str, str], str],
-    emit: Emit,
-    store: Store,
-) -> str:
-    if step.kind in ("conv", "conv_transpose", "linear") and step.weight is not None:
-        weight = step.weight
-        if step.kind == "conv_transpose":
-            weight = outputs_first(weight, step.groups)
-        inputs = [*inputs, store(f"{name}_weight", weight)]
-        if step.bias is not None and step.bias.any():
-            inputs.append(store(f"{name}_bias", step.bias))
-        if step.kind == "linear":
-            return emit("Gemm", inputs, name, transB=1)
-        if step.kind == "conv" or step.geometry is None:
-            return emit("Conv", inputs, name, group=step.groups, **_windows(step.geometry))
-        pads = step.geometry.pads
-        added = [max(-after, 0) for _, after in pads]
-        cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
-        found = {"group": step.groups, **_windows(cut)}
-        return emit("ConvTranspose", inputs, name, output_padding=added, **found)
-    if step.kind == "upsample" and step.geometry is not None:
-        scales = np.array([1, 1, *step.geometry.kernel], dtype=np.float32)
-        inputs = [*inputs, "", store(f"{name}_scales", scales)]
-        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        return emit("Resize", inputs, name, mode="nearest", **how)
-    if step.kind == "max_pool" and step.geometry is not None:
-        return emit(
-            "MaxPool", inputs, name, ceil_mode=int(step.geometry.ceil), **_windows(step.geometry)
-        )
-    if step.kind == "average_pool":
-        found = _windows(step.geometry)
-        found.pop("dilations")
-        return emit("AveragePool", inputs, name, count_include_pad=int(step.count_padding), **found)
-    if step.kind == "activation" and step.activation is not None:
-        if step.activation.kind == "relu":
-            return emit("Relu", inputs, name)
-        return slope(step.activation.slope, inputs[0], name)
-    if step.kind == "clip":
-        ends = [
-            "" if end is None else store(f"{name}_{which}", np.array(end))
-            for which, end in zip(("low", "high"), step.ends, strict=True)
-        ]
-        return emit("Clip", [*inputs, *ends], name)
-    if step.kind == "reshape":
-        if len(step.shape) == 1:
-            return emit("Flatten", inputs, name, axis=1)
-        shape = store(f"{name}_shape", np.array([-1, *step.shape]))
-        return emit("Reshape", [*inputs, shape], name)
-    if step.kind == "permute":
-        return emit("Transpose", inputs, name, perm=[0, *(a + 1 for a in step.axes)])
-    return emit("Add", inputs, name)
-
-
-def _windows(geometry: Geometry | None) -> dict[str, Sequence[int]]:
+def windows(geometry: Geometry | None) -> dict[str, Any]:
+    """The attributes of a node whose windows lie so."""
     if geometry is None:
         return {}
     return {

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from relunorm.errors import ModelFileError
-from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
+from relunorm.io.torch.program import Operation, Program, Ref, place_of
 from relunorm.network.columns import Column, columns_from
 
 #: Major version of the graph's schema (torch._export.serde.schema).

@@ -20,10 +20,10 @@ from torch.export.graph_signature import ConstantArgument
 
 from relunorm.errors import SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
-from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
-from relunorm.io.torch.aten.site import ENTRYWISE
-from relunorm.io.torch.aten.walk import lower
+from relunorm.io.torch.operations import ENTRYWISE
+from relunorm.io.torch.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.pt2 import read_beside, read_program
+from relunorm.io.torch.walk import lower
 from relunorm.network import Network
 from relunorm.network.head import Head
 

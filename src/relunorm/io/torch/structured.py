@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from relunorm.io.graph.transposed import outputs_first
+from relunorm.io.graph.products import outputs_first
 from relunorm.network.structure import Geometry, Step, Structure
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+_PAD = {1: nn.ConstantPad1d, 2: nn.ConstantPad2d, 3: nn.ConstantPad3d}
 _MAX = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 _AVERAGE = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}
 
@@ -62,17 +62,6 @@ class StepsModule(nn.Module):
             else:
                 values.append(step(values[reads[0]]))
         return values[-1]
-
-
-class Pad(nn.Module):
-    """Zeros around the last axes."""
-
-    def __init__(self, pads: tuple[tuple[int, int], ...]):
-        super().__init__()
-        self.pads = [n for pair in reversed(pads) for n in pair]
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return functional.pad(inputs, self.pads)
 
 
 class Permute(nn.Module):
@@ -129,43 +118,37 @@ def _convolution(
     step: Step, geometry: Geometry, weight: Any, dtype: torch.dtype
 ) -> list[nn.Module]:
     even = all(before == after for before, after in geometry.pads)
-    conv = _CONV[len(geometry.kernel)](
-        weight.shape[1] * step.groups,
-        weight.shape[0],
-        geometry.kernel,
-        stride=geometry.stride,
-        padding=tuple(before for before, _ in geometry.pads) if even else 0,
-        dilation=geometry.dilation,
-        groups=step.groups,
-        dtype=dtype,
-        device="meta",
-    ).to_empty(device="cpu")
-    filled = _filled(conv, step)
-    return [filled] if even else [Pad(geometry.pads), filled]
+    padding = tuple(before for before, _ in geometry.pads) if even else 0
+    conv = _filled(_empty(_CONV, step, geometry, weight, dtype, padding=padding), step)
+    return [conv] if even else [_pad(geometry.pads), conv]
 
 
 def _transposed(step: Step, geometry: Geometry, weight: Any, dtype: torch.dtype) -> list[nn.Module]:
     """Cut off evenly, with outputs added at the end; what is left is cut off behind it."""
-    cut = [min(before, after + s - 1) for s, (before, after) in
+    cut = [max(min(before, after + s - 1), 0) for s, (before, after) in
            zip(geometry.stride, geometry.pads, strict=True)]  # fmt: skip
-    cut = [max(n, 0) for n in cut]
     added = [max(n - after, 0) for n, (_, after) in zip(cut, geometry.pads, strict=True)]
-    conv = _TRANSPOSED[len(geometry.kernel)](
-        weight.shape[1] * step.groups,
-        weight.shape[0],
-        geometry.kernel,
-        stride=geometry.stride,
-        padding=tuple(cut),
-        output_padding=tuple(added),
-        dilation=geometry.dilation,
-        groups=step.groups,
-        dtype=dtype,
-        device="meta",
-    ).to_empty(device="cpu")
+    ends = {"padding": tuple(cut), "output_padding": tuple(added)}
+    conv = _empty(_TRANSPOSED, step, geometry, weight, dtype, **ends)
     filled = _filled(conv, replace(step, weight=outputs_first(weight, step.groups)))
     left = tuple((n - before, n - more - after) for n, more, (before, after) in
                  zip(cut, added, geometry.pads, strict=True))  # fmt: skip
-    return [filled, Pad(left)] if any(map(any, left)) else [filled]
+    return [filled, _pad(left)] if any(map(any, left)) else [filled]
+
+
+def _empty(
+    kinds: dict[int, Any], step: Step, g: Geometry, weight: Any, dtype: torch.dtype, **ends: Any
+) -> nn.Module:
+    """A convolution without numbers; on the meta device, or they would be drawn at random."""
+    more = {"stride": g.stride, "dilation": g.dilation, "groups": step.groups, "dtype": dtype}
+    channels = weight.shape[1] * step.groups, weight.shape[0]
+    made = kinds[len(g.kernel)](*channels, g.kernel, device="meta", **more, **ends)
+    return made.to_empty(device="cpu")
+
+
+def _pad(pads: tuple[tuple[int, int], ...]) -> nn.Module:
+    """Zeros around the last axes; negative numbers cut off."""
+    return _PAD[len(pads)]([n for pair in reversed(pads) for n in pair], 0.0)
 
 
 def _pooling(step: Step, geometry: Geometry) -> nn.Module:

@@ -1,8 +1,8 @@
-"""What the functions that give ONNX operations their meaning share: the registry and its frame."""
+"""One node of an ONNX graph with its inputs lowered, and what ONNX's own reference makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from relunorm.errors import InvalidNetworkError, ModelFileError
+from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.onnx.file import tensor_array
 
 Array = NDArray[Any]
-
-Value = Tensor | Array
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ class Node:
     """One node with its inputs already lowered: arrays are constants, None is left out."""
 
     proto: onnx.NodeProto
-    label: str
+    name: str
     inputs: list[Any]
-    lowering: Lowering
+    low: Lowering
     opset: int
     used: set[str]
     origin: str
@@ -40,7 +39,7 @@ class Node:
 
     @property
     def place(self) -> str:
-        return f"{self.origin}: node {self.label!r} ({self.kind})"
+        return f"{self.origin}: node {self.name!r} ({self.kind})"
 
     def attribute(self, name: str, default: Any = None) -> Any:
         for attribute in self.proto.attribute:
@@ -53,10 +52,10 @@ class Node:
     def input(self, position: int) -> Any:
         return self.inputs[position] if position < len(self.inputs) else None
 
-    def tensor(self, position: int = 0) -> Tensor:
+    def tensor(self, position: int = 0) -> Any:
         """An input that must depend on the network's input."""
         value = self.input(position)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor | Headed):
             raise CannotLower(f"input {position} is a constant")
         return value
 
@@ -80,23 +79,6 @@ class Node:
 
 #: The doc string of an Identity node that marks a linear stage.
 STAGE = "linear stage"
-
-OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
-
-#: Those of them that work on each entry alone, with broadcasting.
-ENTRYWISE: set[str] = set()
-
-
-def operation(*names: str, entrywise: bool = False) -> Callable[[Any], Any]:
-    """Register a function as the meaning of these operations, on each entry alone or not."""
-
-    def register(function: Any) -> Any:
-        OPERATIONS.update((name, function) for name in names)
-        ENTRYWISE.update(names if entrywise else ())
-        return function
-
-    return register
-
 
 #: What the reference knows from an opset on only, where it means the same, but for attributes
 #: that have become inputs.
@@ -148,14 +130,6 @@ def resized(node: Node, rows: Array, scale: float | None, size: int) -> Array:
     return reference(single, [rows, None, np.array([1.0, scale], dtype=np.float32)])[0]
 
 
-def pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
-    """All inputs joined two by two; what depends on the network's input goes first."""
-    first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
-    for value in rest:
-        first = combine(first, value)
-    return first
-
-
 def check_count(shape: Sequence[int]) -> None:
     """Refuse a shape with more entries than a value may have."""
     count = 1
@@ -163,8 +137,3 @@ def check_count(shape: Sequence[int]) -> None:
         count *= int(n)
     if count > MAX_SIZE or any(n < 0 for n in shape):
         raise InvalidNetworkError(f"a value of shape {list(shape)}; the limit is {MAX_SIZE:,}")
-
-
-#: Operations of the ai.onnx.ml domain, which converters of scikit-learn models use.
-MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor", "LinearRegressor", "LinearClassifier")
-MACHINE_LEARNING += ("Imputer", "FeatureVectorizer")

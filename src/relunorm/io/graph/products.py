@@ -1,4 +1,4 @@
-"""Products with constants: of matrices, and any that Einstein's notation writes."""
+"""Products with constants: of matrices, in Einstein's notation, and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import scipy.sparse as sp
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
-from relunorm.io.graph.operations import Array, Value
+from relunorm.io.graph.operations import Array
+from relunorm.io.graph.windows import convolution
+from relunorm.network.structure import Geometry
 
 
-def matmul(low: Lowering, a: Value, b: Value) -> Tensor:
+def matmul(low: Lowering, a: Any, b: Any) -> Tensor:
     """a @ b by numpy's rules, of which one is a constant."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         why = "a product of two computed values is not piecewise affine"
@@ -45,7 +47,7 @@ def matmul(low: Lowering, a: Value, b: Value) -> Tensor:
     )
 
 
-def einsum(low: Lowering, equation: str, values: Sequence[Value]) -> Tensor:
+def einsum(low: Lowering, equation: str, values: Sequence[Any]) -> Tensor:
     """A sum of products with constants, as numpy writes it; one value depends on the input."""
     terms, result = _letters(equation, [np.ndim(_shape_of(v)) for v in values])
     at = [k for k, value in enumerate(values) if isinstance(value, Tensor)]
@@ -115,6 +117,62 @@ def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     return terms, result
 
 
-def _shape_of(value: Value) -> Array:
+def _shape_of(value: Any) -> Array:
     """Anything with the value's shape."""
     return value.index if isinstance(value, Tensor) else np.asarray(value)
+
+
+def convolve_transposed(
+    low: Lowering,
+    x: Tensor,
+    weight: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """A transposed convolution of (1, channels, *spatial): tap t of input i adds to output
+    i stride - before + t dilation. Its matrix is that of the convolution back, transposed.
+
+    Args:
+        weight: shape (out channels, in channels / groups, *kernel), as convolutions have it.
+        pads: outputs cut off before and after each axis; a negative number after it adds some.
+    """
+    outs, each, *kernel = weight.shape
+    if len(x.shape) != weight.ndim or x.shape[:2] != (1, each * groups) or outs % groups:
+        raise InvalidNetworkError(f"a weight of shape {weight.shape} on an input of {x.shape}")
+    spatial = [
+        (n - 1) * s + d * (k - 1) + 1 - before - after
+        for n, k, s, (before, after), d in zip(
+            x.shape[2:], kernel, stride, pads, dilation, strict=True
+        )
+    ]
+    if any(before < 0 or -after >= s for s, (before, after) in zip(stride, pads, strict=True)):
+        raise CannotLower("adds more outputs than it makes steps")
+    back = np.asarray(outputs_first(weight, groups), np.float64)
+    cut = [(before, max(after, 0)) for before, after in pads]
+    matrix, shape = convolution(back, (outs, *spatial), stride, cut, dilation, groups)
+    if shape != x.shape[1:]:
+        raise InvalidNetworkError(f"outputs of {spatial} do not come from {x.shape}")
+    offset = np.zeros(outs) if bias is None else np.array(bias, np.float64)
+    planes = math.prod(spatial)
+    owners, shift = np.repeat(low.new_units(outs), planes), np.repeat(offset, planes)
+    table = mx.compact(mx.as_matrix(sp.csr_array(matrix.T)))
+    result = low.map(x, table, shift, (1, outs, *spatial), owners)
+    ends = tuple((before, after) for before, after in pads)
+    geometry = Geometry(tuple(kernel), tuple(stride), ends, tuple(dilation))
+    result.step = low.recorder.affine(
+        x.step, "conv_transpose", (outs, *spatial), weight=np.array(weight, np.float64),
+        bias=offset, geometry=geometry, groups=groups,
+    )  # fmt: skip
+    return result
+
+
+def outputs_first(weight: Array, groups: int) -> Array:
+    """A weight of shape (in, out / groups, *kernel) as (out, in / groups, *kernel), or back."""
+    channels, each, *kernel = weight.shape
+    if channels % groups:
+        raise InvalidNetworkError(f"a weight of shape {weight.shape} in {groups} groups")
+    apart = np.asarray(weight).reshape(groups, channels // groups, each, *kernel).swapaxes(1, 2)
+    return apart.reshape(groups * each, channels // groups, *kernel)

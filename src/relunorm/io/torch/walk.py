@@ -9,10 +9,9 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from relunorm.errors import (
@@ -21,25 +20,23 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedFormatError,
 )
-from relunorm.io import input_shape
+from relunorm.io import one_shape
 from relunorm.io.archive import coarsest
-from relunorm.io.graph.heads import Headed, Stuck, finished
-from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.refusals import refused
-from relunorm.io.torch.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
-from relunorm.io.torch.aten.constants import compute
-from relunorm.io.torch.aten.head import apply_head, follows_head, opens_head
-from relunorm.io.torch.aten.moves import ALIASES
-from relunorm.io.torch.aten.program import (
+from relunorm.io.graph.heads import Headed, finished
+from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
+from relunorm.io.graph.walk import Call, Unknown, Walk
+from relunorm.io.torch.operations import AFTER, FOLLOWERS, OPENERS, OPERATIONS
+from relunorm.io.torch.program import (
     Operation,
     Program,
     Ref,
+    Site,
     is_in_place,
     leaves,
     names,
     split,
 )
-from relunorm.io.torch.aten.site import OPERATIONS, Site
+from relunorm.io.torch.shapes import ALIASES, JOINS, MOVES
 from relunorm.network import Network
 
 #: Complaints of numpy and torch about arguments that make no sense together.
@@ -70,6 +67,27 @@ _ASSERTIONS = (
 )
 
 
+#: Arguments that change no number.
+_IGNORED = frozenset({
+    "memory_format", "layout", "device", "pin_memory", "non_blocking", "copy", "momentum", "path",
+    "cudnn_enabled", "benchmark", "deterministic", "allow_tf32", "generator", "implicit",
+})  # fmt: skip
+
+#: What may be computed on a file's constants, besides operations tagged pointwise: no operation
+#: here reads or writes anything but its arguments, and none is random.
+_PURE = MOVES.union(JOINS, {
+    "view", "_unsafe_view", "reshape", "expand", "cat", "stack", "contiguous", "detach", "detach_",
+    "alias", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "sum", "mean", "amax", "amin", "mm",
+    "mv", "dot", "vdot", "matmul", "bmm", "addmm", "linear", "_weight_norm",
+    "_weight_norm_interface", "linalg_vector_norm", "norm", "norm_except_dim", "zeros", "ones",
+    "full", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "einsum",
+})  # fmt: skip
+
+
+#: What asks for a size.
+_SIZES = ("sym_size", "size")
+
+
 def lower(program: Program, example: Any = None) -> Network:
     """The network a program computes on a batch of one."""
     shape, batched = _lowered_shape(program, example)
@@ -77,10 +95,9 @@ def lower(program: Program, example: Any = None) -> Network:
         lowering = Lowering(shape)
     except RelunormError as error:
         raise InvalidNetworkError(f"{program.origin}: input of shape {shape}: {error}") from None
-    walk = _Walk(program, lowering, batched)
-    output = walk.run()
+    output = _Walk(program, lowering, batched).run()
     inputs = shape[1:] if batched else shape
-    network = finished(walk.lowering, output, input_shape=inputs, origin=program.origin)
+    network = finished(lowering, output, input_shape=inputs, origin=program.origin)
     held = (str(c.dtype) for c in program.constants.values() if isinstance(c, torch.Tensor))
     return network.replace(precision=coarsest(held))
 
@@ -91,84 +108,44 @@ def _lowered_shape(program: Program, example: Any) -> tuple[tuple[int, ...], boo
     if len(sizes) == 0:
         raise UnsupportedFormatError(f"{program.origin}: the input is a single number without axes")
     batched = len(sizes) > 1
-    own = sizes[1:] if batched else sizes
-    shown = ", ".join("?" if n is None else str(n) for n in sizes)
-    if example is not None:
-        wanted = input_shape(example, program.origin)
-        if len(wanted) != len(own) or any(
-            n not in (None, w) for n, w in zip(own, wanted, strict=True)
-        ):
-            raise UnsupportedFormatError(
-                f"{program.origin}: example says that one input has shape {wanted}, but the "
-                f"program was exported for an input of shape ({shown})"
-            )
-        own = wanted
-    if None in own:
-        raise UnsupportedFormatError(
-            f"{program.origin}: the input has shape ({shown}), which leaves sizes open; pass the "
-            "shape of one input, for example relunorm.load(model, example=(1, 28, 28))"
-        )
-    fixed = tuple(int(n or 0) for n in own)
-    return ((1, *fixed) if batched else fixed), batched
+    own = one_shape(sizes[1:] if batched else sizes, example, program.origin)
+    return ((1, *own) if batched else own), batched
 
 
-@dataclass(frozen=True)
-class _Unknown:
-    """The value of an operation that could not be lowered; its consumers are passed over.
-
-    Attributes:
-        head: place and name of the operation that opened a head on it, if one did.
-    """
-
-    head: tuple[str, str] | None = None
-
-
-_UNKNOWN = _Unknown()
-
-
-class _Walk:
+class _Walk(Walk):
     def __init__(self, program: Program, lowering: Lowering, batched: bool):
+        super().__init__(lowering, program.origin)
         self.program = program
-        self.lowering = lowering
         self.batched = batched
         self.values: dict[str, Any] = {**program.constants, program.input: lowering.input}
-        self.unsupported: list[tuple[str, str]] = []
         self.memory = Memory(program)
         #: The batch the program was exported for, where that is fixed and not one.
         self.batch = (program.sizes[0] or 1) if batched else 1
 
     def run(self) -> Tensor | Headed:
         for number, operation in enumerate(self.program.operations):
-            place = f"{self.program.origin}: {operation.place} ({operation.target})"
             try:
                 arguments = {k: self._resolve(v) for k, v in operation.arguments.items()}
-                if any(isinstance(value, _Unknown) for value in leaves(arguments)):
-                    result = self._passed_over(operation, arguments)
-                else:
-                    result = self._apply(operation, arguments)
-                    self.memory.record(number, operation, self.values, result)
+                run = partial(self._apply, number, operation, arguments)
+                result = self.lower(_call(operation, arguments), leaves(arguments), run)
                 self._define(operation, result)
-            except CannotLower as reason:
-                self._refuse(operation, str(reason))
-                self._define(operation, _UNKNOWN)
-            except Stuck as stuck:
-                self._refuse_head(stuck.value.place, stuck.value.operation)
-                self._define(operation, _UNKNOWN)
-            except RelunormError as error:
-                raise InvalidNetworkError(f"{place}: {error}") from error
-            except BAD_ARGUMENTS as error:
+            except (RelunormError, *BAD_ARGUMENTS) as error:
                 # Sizes and arguments come from the graph: a complaint about them is about it.
+                place = f"{self.origin}: {operation.place} ({operation.target})"
                 raise InvalidNetworkError(f"{place}: {error}") from error
-        if self.unsupported:
-            raise refused(self.program.origin, self.unsupported)
+        self.check()
         output = self.values.get(self.program.output)
         if not isinstance(output, Tensor | Headed):
-            raise InvalidNetworkError(
-                f"{self.program.origin}: the output does not depend on the input"
-            )
+            raise InvalidNetworkError(f"{self.origin}: the output does not depend on the input")
         return output
 
-    def _apply(self, operation: Operation, arguments: dict[str, Any]) -> Any:
+    def _apply(self, number: int, operation: Operation, arguments: dict[str, Any]) -> Any:
+        """What an operation gives, its memory noted."""
+        result = self._computed(operation, arguments)
+        self.memory.record(number, operation, self.values, result)
+        return result
+
+    def _computed(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         namespace, name, overload = split(operation.target)
         if namespace == "_operator" and name in _INTEGERS:
             return _integer(_INTEGERS[name], list(arguments.values()))
@@ -177,53 +154,20 @@ class _Walk:
             return sequence[index]
         if name in _ASSERTIONS:
             return None
-        if name in ("sym_size", "size"):
+        if name in _SIZES:
             return next(leaves(arguments)).shape[arguments["dim"]]
         if is_in_place(name) and self.memory.is_constant(operation.arguments):
             raise CannotLower("changes a parameter or buffer in place")
         if not any(isinstance(value, Tensor | Headed) for value in leaves(arguments)):
             return compute(operation.target, arguments, self.program.trusted)
+        function = _function(operation.target) or AFTER[name]
         site = Site(self.lowering, operation.place, operation.owner, self.batched, self.batch)
-        base = name[:-1] if is_in_place(name) else name
-        headed = any(isinstance(value, Headed) for value in leaves(arguments))
-        if namespace == "aten" and (headed or opens_head(base)):
-            return apply_head(site, base, _described(operation), arguments)
-        function = _function(operation.target)
-        if function is None:
-            raise CannotLower
+        given = {key: value for key, value in arguments.items() if key not in _IGNORED}
         try:
-            bound = inspect.signature(function).bind(site, **arguments)
+            bound = inspect.signature(function).bind(site, **given)
         except TypeError:
-            named = ", ".join(arguments)
-            raise CannotLower(f"in its form {overload} with {named}") from None
-        with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
-            return function(*bound.args, **bound.kwargs)
-
-    def _passed_over(self, operation: Operation, arguments: dict[str, Any]) -> _Unknown:
-        """Go on after something unknown, so that everything else unknown is named as well."""
-        namespace, name, _ = split(operation.target)
-        heads = [value.head for value in leaves(arguments) if isinstance(value, _Unknown)]
-        heads += [(v.place, v.operation) for v in leaves(arguments) if isinstance(v, Headed)]
-        heads = [head for head in heads if head is not None]
-        varying = [v for v in leaves(arguments) if isinstance(v, _Unknown | Headed | Tensor)]
-        follows = bool(heads) and follows_head(name) and len(varying) == 1
-        if namespace == "aten" and (opens_head(name) or follows):
-            return _Unknown((heads or [(operation.place, _described(operation))])[0])
-        for head in heads:
-            self._refuse_head(*head)
-        known = namespace == "_operator" or name in _ASSERTIONS or name in ("sym_size", "size")
-        if not known and _function(operation.target) is None:
-            self._refuse(operation, "")
-        return _UNKNOWN
-
-    def _refuse(self, operation: Operation, reason: str) -> None:
-        detail = f": {reason}" if reason else ""
-        self.unsupported.append((operation.place, f"{_described(operation)}{detail}"))
-
-    def _refuse_head(self, place: str, operation: str) -> None:
-        found = (place, f"{operation}: only known at the end of a model")
-        if found not in self.unsupported:
-            self.unsupported.append(found)
+            raise CannotLower(f"in its form {overload} with {', '.join(arguments)}") from None
+        return function(*bound.args, **bound.kwargs)
 
     def _resolve(self, value: Any) -> Any:
         if isinstance(value, Ref):
@@ -239,7 +183,7 @@ class _Walk:
             self._check_shape(operation.outputs, result)
             self.values[operation.outputs] = result
             return
-        if result is None or isinstance(result, _Unknown):
+        if result is None or isinstance(result, Unknown):
             result = [result] * len(operation.outputs)
         if len(result) < len(operation.outputs):
             raise ModelFileError(f"has {len(operation.outputs)} outputs, expected {len(result)}")
@@ -263,8 +207,15 @@ class _Walk:
             )
 
 
-def _described(operation: Operation) -> str:
-    return operation.target + (f" in {operation.owner}" if operation.owner else "")
+def _call(operation: Operation, arguments: dict[str, Any]) -> Call:
+    """What is known of an operation; anything may be computed from constants."""
+    namespace, name, _ = split(operation.target)
+    plain = namespace == "_operator" or name in (*_ASSERTIONS, *_SIZES)
+    varies = any(isinstance(v, Tensor | Headed | Unknown) for v in leaves(arguments))
+    known = plain or not varies or _function(operation.target) is not None
+    base = (name[:-1] if is_in_place(name) else name) if namespace == "aten" else ""
+    shown = operation.target + (f" in {operation.owner}" if operation.owner else "")
+    return Call(operation.place, shown, known, base in OPENERS, plain or base in FOLLOWERS)
 
 
 def _function(target: str) -> Callable[..., Any] | None:
@@ -274,6 +225,38 @@ def _function(target: str) -> Callable[..., Any] | None:
     if is_in_place(name):
         name = name[:-1]
     return OPERATIONS.get(f"{name}.{overload}") or OPERATIONS.get(name)
+
+
+def compute(target: str, arguments: dict[str, Any], trusted: bool) -> Any:
+    """Run an operation on constants."""
+    namespace, name, overload = split(target)
+    packet = getattr(getattr(torch.ops, namespace, None), name, None)
+    function = getattr(packet, overload, None)
+    if function is None:
+        raise CannotLower("not known to this version of torch")
+    if torch.Tag.nondeterministic_seeded in function.tags:
+        raise CannotLower("is random")
+    if "device" in arguments:
+        arguments["device"] = torch.device("cpu")
+    if is_in_place(name):
+        first = next(iter(arguments))
+        arguments[first] = arguments[first].clone()
+    with torch.no_grad():
+        if not trusted:
+            _check_harmless(function, namespace, name, arguments)
+        return function(**arguments)
+
+
+def _check_harmless(function: Any, namespace: str, name: str, arguments: Mapping[str, Any]) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    pure = torch.Tag.pointwise in function.tags or name in _PURE
+    if namespace != "aten" or not pure or name.startswith("_foreach"):
+        raise CannotLower("is not run on the constants of a file")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for value in leaves([function(**arguments)]):
+            if isinstance(value, torch.Tensor) and value.numel() > MAX_SIZE:
+                raise InvalidNetworkError(f"makes a constant of {value.numel():,} entries")
 
 
 def _integer(function: Callable[..., Any], values: list[Any]) -> Any:

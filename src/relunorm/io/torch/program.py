@@ -7,6 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from relunorm.io.graph.heads import Headed
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.operations import axes_over
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -109,3 +117,59 @@ def leaves(value: Any) -> Iterator[Any]:
 def names(arguments: Mapping[str, Any]) -> Iterator[str]:
     """The values that arguments refer to."""
     return (value.name for value in leaves(arguments) if isinstance(value, Ref))
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an operation is being lowered.
+
+    Attributes:
+        name: the module path, for the layers it makes.
+        owner: the class of the module that calls it.
+        batched: whether the first axis of the input is the batch.
+        batch: the batch that shapes written into the graph were exported for.
+    """
+
+    low: Lowering
+    name: str
+    owner: str
+    batched: bool
+    batch: int
+
+    def axes(self, x: Tensor, dim: Any) -> list[int]:
+        """The axes that an operation runs over; the batch must not be among them."""
+        dims = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
+        return axes_over(x, dims, self.batched and x.shape[:1] == (1,))
+
+
+def as_array(value: Any) -> NDArray[np.float64]:
+    """A constant as float64."""
+    if isinstance(value, torch.Tensor):
+        if value.is_complex() or value.is_quantized:
+            raise CannotLower(f"a constant of type {value.dtype}")
+        value = value.detach().to(torch.float64).numpy()
+    return np.asarray(value, dtype=np.float64)
+
+
+def value_of(value: Any) -> Any:
+    """What depends on the input as it is, anything else as a constant."""
+    return value if isinstance(value, Tensor | Headed) else as_array(value)
+
+
+def constant(value: Any, what: str) -> NDArray[np.float64]:
+    """An argument that must not depend on the input."""
+    if isinstance(value, Tensor | Headed):
+        raise CannotLower(f"the {what} depends on the input")
+    return as_array(value)
+
+
+def check_floating(dtype: Any) -> None:
+    """Conversions to integers round; those between floating types are taken as exact."""
+    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+        raise CannotLower(f"to {dtype}")
+
+
+def spread(value: Any, axes: int) -> list[int]:
+    """One number for each axis: torch accepts a number, one in a list, or all of them."""
+    numbers = [value] if isinstance(value, int) else list(value)
+    return numbers * axes if len(numbers) == 1 else numbers

@@ -1,1 +1,0 @@
-"""What graphs of aten operations, PyTorch's own vocabulary, mean as networks."""
