@@ -95,6 +95,11 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
                 f"labels of several kinds cannot be sorted ({error}); give all as text or "
                 "all as numbers"
             ) from error
+        except ValueError as error:  # numbers with fractions, or a label of several columns
+            raise InvalidInputError(
+                f"{error} (classes are one column of whole numbers or words; to predict a number "
+                "fit a ReLURegressor)"
+            ) from error
         former = getattr(self, "classes_", None) if self.warm_start else None
         self.classes_, label = found
         if len(self.classes_) < 2:
