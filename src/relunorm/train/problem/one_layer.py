@@ -148,7 +148,8 @@ class ShallowProblem:
         self, point: Point, jacobian: bool = False
     ) -> tuple[Tensor, int, Tensor, Tensor, Tensor]:
         """The Gram matrix, how many of its columns are features, and `factor` of these."""
-        gram, (_, units, d) = self._gram(*point, jacobian), point[0].shape
+        w, b = point
+        gram, (_, units, d) = self._gram(w, b, jacobian), w.shape
         q = 1 + d + units
         return gram, q, *factor(gram[:, :q, :q], ridge_diagonal(self.ridges, d, units))
 
