@@ -163,6 +163,25 @@ def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
         assert rn.load(convert(pipeline, x[:1])).precision == "float64"
 
 
+def test_an_export_with_an_input_for_every_column_is_read_as_a_table() -> None:
+    convert = pytest.importorskip("skl2onnx").to_onnx
+    ort = pytest.importorskip("onnxruntime")
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)).astype(np.float32), columns=["b", "a", "c"])
+    steps = ColumnTransformer([("s", StandardScaler(), ["a", "b"]), ("m", MinMaxScaler(), ["c"])])
+    last = MLPRegressor(hidden_layer_sizes=(4,), max_iter=20, random_state=0)
+    pipeline = fitted(make_pipeline(steps, last), frame, frame["a"] * frame["c"])
+    exported = convert(pipeline, frame[:1])
+    assert len(exported.graph.input) == 3
+    network = rn.load(exported)
+    assert [column.name for column in network.columns] == ["b", "a", "c"]
+    session = ort.InferenceSession(exported.SerializeToString())
+    (own,) = session.run(None, {name: frame[[name]].to_numpy() for name in frame})
+    np.testing.assert_allclose(network(frame[["b", "a", "c"]].to_numpy()), own, atol=1e-5)
+    np.testing.assert_allclose(network.predict(frame[["c", "b", "a"]]), own, atol=1e-5)
+
+
 def _counts(rows: int = 200) -> np.ndarray:
     """Columns with many repeated values, with few and with none."""
     rng = np.random.default_rng(5)
