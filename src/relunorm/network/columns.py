@@ -49,9 +49,13 @@ def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
 def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     """The columns of a DataFrame that a network reads, in its order; other rows as they are.
 
+    A sparse matrix, as encoders give one, becomes an array.
+
     Raises:
         InvalidInputError: the names of some columns are not there.
     """
+    if hasattr(rows, "toarray"):  # the one name that all sparse types of scipy share
+        return rows.toarray()
     given = getattr(rows, "columns", None)
     if not columns or given is None or not all(isinstance(name, str) for name in given):
         return rows
