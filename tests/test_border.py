@@ -190,6 +190,9 @@ def test_rows_tell_the_shape_that_a_module_leaves_open() -> None:
     module = nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2))
     images = RNG.normal(size=(2, 1, 3, 3))
     assert rn.certify(module, images, radius=0.0).counts["robust"] == 2
+    assert rn.certify(module, images[:0], radius=0.0).rows == ()
+    with pytest.raises(RelunormError, match="at least one row"):
+        rn.diagnose(module, images[:0])
     with pytest.raises(RelunormError, match="example="):
         rn.lipschitz(module, (-1, 1))
 
