@@ -277,6 +277,14 @@ def test_the_link_of_a_generalized_linear_model_is_its_head(power: float) -> Non
     np.testing.assert_allclose(rn.load(model).predict(x)[:, 0], model.predict(x), rtol=1e-12)
 
 
+def test_an_imputer_of_a_number_is_refused() -> None:
+    """It changes complete rows, too: a network that passed them on was another function."""
+    x = np.array([[-1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    model = make_pipeline(SimpleImputer(missing_values=-1), LinearRegression()).fit(x, x[:, 1])
+    with pytest.raises(UnsupportedOperationError, match="replaces a number, not what is missing"):
+        rn.load(model)
+
+
 def test_several_labels_and_an_imputer_from_their_own_onnx() -> None:
     convert = pytest.importorskip("skl2onnx").to_onnx
     x = np.random.default_rng(6).normal(size=(60, 3))

@@ -151,6 +151,8 @@ def _imputer(low: Lowering, x: Tensor, step: Any) -> Tensor:
     kept = np.isfinite(np.asarray(step.statistics_, dtype=np.float64)).all()
     if step.add_indicator or not kept:
         raise CannotLower("adds or drops columns")
+    if isinstance(step.missing_values, int | float) and not np.isnan(step.missing_values):
+        raise CannotLower("replaces a number, not what is missing")
     return x
 
 
