@@ -277,6 +277,24 @@ def test_the_link_of_a_generalized_linear_model_is_its_head(power: float) -> Non
     np.testing.assert_allclose(rn.load(model).predict(x)[:, 0], model.predict(x), rtol=1e-12)
 
 
+@pytest.mark.parametrize("parts", [False, True])
+def test_gaps_of_a_named_column_are_filled_as_its_imputer_does(parts: bool, tmp_path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0, np.nan, 9.0], "b": [np.nan, 3.0, 4.0, -1.0]})
+    step: Any = SimpleImputer(strategy="median")
+    if parts:
+        scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+        step = ColumnTransformer([("b", scaled, ["b"]), ("a", SimpleImputer(), [0])])
+    model = make_pipeline(step, LinearRegression()).fit(frame, [1.0, 2.0, 4.0, 3.0])
+    network = rn.load(model)
+    assert [column.fill for column in network.columns] == ([4.0, 3.0] if parts else [2.0, 3.0])
+    np.testing.assert_allclose(network(frame[["b", "a"]])[:, 0], model.predict(frame))
+    assert np.isnan(network(frame.to_numpy())[0, 0])
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    rows = read_table(tmp_path / "gaps.csv", columns=network.columns).x
+    np.testing.assert_allclose(network(rows)[:, 0], model.predict(frame))
+
+
 def test_an_imputer_of_a_number_is_refused() -> None:
     """It changes complete rows, too: a network that passed them on was another function."""
     x = np.array([[-1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
