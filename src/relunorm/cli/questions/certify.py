@@ -65,8 +65,8 @@ def certify(
     robust is proved, attacked comes with an input that changes the answer. Without --eps the
     largest safe radius of each row is enclosed in an interval.
 
-    Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
-    input, or a row that is; 3: a row is undecided within the time.
+    Exit code 0: all rows robust (without --eps: all intervals closed); 1: a row is attacked; 2: bad
+    input, or a row that is; 3: a row is undecided within the time, or its interval is open.
     """
     import numpy as np
 
@@ -102,7 +102,7 @@ def certify(
         raise typer.Exit(2)
     if eps is not None and counts["attacked"]:
         raise typer.Exit(1)
-    raise typer.Exit(3 if counts["unknown"] else 0)
+    raise typer.Exit(3 if any(row.reason for row in found.rows) else 0)
 
 
 def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
@@ -137,9 +137,10 @@ def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     total = len(document["rows"])
     console.print(f"{total} row{'s' * (total != 1)}: {counts}; {document['seconds']:.1f} s")
-    why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
-    for reason, count in why.items():
-        console.print(f"{count} unknown: {reason}")
+    why = Counter((row["verdict"], row["reason"]) for row in rows if row["reason"])
+    for (verdict, reason), count in why.items():
+        what = "unknown" if verdict == "unknown" else f"row{'s' * (count != 1)} not closed"
+        console.print(f"{count} {what}: {reason}")
     curve = document["curve"][:: 2 if document["radius"] is None else 1]
     shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
     heads = ("radius", "certified", "possible")
