@@ -56,7 +56,7 @@ def test_convert(ending: str, tmp_path: Path) -> None:
         (("info", "example:nothing"), "known are moons"),
         (("info", "model.pkl"), "pickle"),
         (("convert", "example:moons", "out.xyz"), "unknown ending"),
-        (("convert", "example:moons", "/nonexistent/out.npz"), "No such file"),
+        (("convert", "example:moons", "/nonexistent/out.npz"), "does not exist"),
         (("convert", "example:moons", "out.npz", "--dtype", "int8"), "float32 or float64"),
         (("info",), "Missing argument"),
         (("nonsense",), "No such command"),

@@ -10,7 +10,7 @@ from relunorm.cli import options
 from relunorm.cli.inputs import opened
 from relunorm.cli.output import (
     Console,
-    check_model_out,
+    check_folder,
     emit,
     examples,
     markup,
@@ -52,7 +52,7 @@ def convert(
     """Read a model and write it in the format that OUT's ending names."""
     from relunorm.io import save
 
-    check_model_out(target)
+    check_folder(target)
     network, _ = opened(source, example=example)
     save(network, target, dtype=dtype)  # type: ignore[arg-type]  # checked there
     document = {
