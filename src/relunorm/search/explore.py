@@ -34,9 +34,9 @@ from relunorm.bounds.node import (
 )
 from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
-from relunorm.search.cuts import half, middle, splits, straightened, wider
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
+from relunorm.search.halves import half, middle, splits, straightened, wider
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.

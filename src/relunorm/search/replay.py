@@ -26,12 +26,12 @@ from relunorm.bounds.tighten import tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.network import Network
-from relunorm.search.cuts import half, straightened
+from relunorm.search.chunk import Space
 from relunorm.search.entries import load, size
 from relunorm.search.explore import AT, DEPTH, NUMBER, K, N
 from relunorm.search.folding import Folded, Start, proved_goals
-from relunorm.search.root import first_node, whole_node
-from relunorm.search.space import Space, Task
+from relunorm.search.halves import half, straightened
+from relunorm.search.root import Task, first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
 Array = NDArray[np.float64]

@@ -164,8 +164,9 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
 
     def _checked(self) -> tuple[int, ...]:
         hidden = super()._checked()
-        if not isinstance(self.calibrate, bool | np.bool_):
-            raise InvalidInputError(f"calibrate={self.calibrate!r}: expected True or False")
+        self._ask(
+            "calibrate", isinstance(self.calibrate, bool | np.bool_), "expected True or False"
+        )
         return hidden
 
     def _class_weights(self, y: Any) -> Floats:
