@@ -524,6 +524,14 @@ def test_the_command_line(tmp_path):
     done = CliRunner().invoke(app, arguments[:-1])
     assert done.exit_code == 0
     assert "safe up to" in done.stdout
+    assert "accuracy against radius" in done.stdout
+    rn.save(net.replace(head=Head(classes=("no", "yes"))), model)
+    data.write_text("a\n3.0\n0.25\n")
+    done = CliRunner().invoke(app, [*arguments[:4], "--eps", "0.5"])  # agreement with itself
+    assert "yes" in done.stdout
+    assert "accuracy" not in done.stdout
+    assert "the model's own answer" in " ".join(done.stdout.split())
+    assert rn.certify(model, [[3.0]], 0.5).classes == ("no", "yes")
     data.write_text("a,kind\n3.0,yes\nnan,no\n")
     done = CliRunner().invoke(app, [*arguments, "--eps", "0.5"])
     assert done.exit_code == 2

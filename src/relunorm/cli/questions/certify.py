@@ -96,7 +96,7 @@ def certify(
     for row in found.rows:
         if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
-    emit(document, json, lambda console: _render(console, document, delta is None))
+    emit(document, json, lambda console: _render(console, document, delta is None, label is None))
     counts = found.counts
     if counts["invalid"]:
         raise typer.Exit(2)
@@ -117,7 +117,7 @@ def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
     return numbers(scale, float, expected)
 
 
-def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
+def _render(console: Console, document: dict[str, Any], classes: bool, own: bool) -> None:
     rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
     weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
     columns = ["row", *["label"] * classes, "verdict", "safe up to", "attacked at"]
@@ -144,7 +144,8 @@ def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
     curve = document["curve"][:: 2 if document["radius"] is None else 1]
     shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
     heads = ("radius", "certified", "possible")
-    print_table(console, heads, shares, title="accuracy against radius")
+    what = "rows that keep the model's own answer" if own else "accuracy"
+    print_table(console, heads, shares, title=f"{what} against radius")
 
 
 def _end(value: float | None) -> float:
