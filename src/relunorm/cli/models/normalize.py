@@ -76,7 +76,9 @@ def normalize(
     from relunorm.forms.precision import is_single, precision
     from relunorm.io import load, save
 
-    check_model_out(out)
+    source = Path(model)
+    target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
+    check_model_out(target)
     check_folder(certificate)
     network, place = opened(model, domain)
     if certificate is not None:
@@ -99,8 +101,6 @@ def normalize(
             time_limit=time_limit,
             progress=show,
         )
-    source = Path(model)
-    target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
