@@ -1,7 +1,8 @@
 """Searching the difference of two networks by cutting boxes of inputs in two.
 
 Best first: the boxes with the largest upper bounds are cut across the input that has most to do
-with what their bounds lose and with units being open (`condensed`), and bounded together. Inputs inside them are tried, too.
+with what their bounds lose and with units being open (`condensed`), and bounded together. Inputs
+inside them are tried, too.
 """
 
 from __future__ import annotations
