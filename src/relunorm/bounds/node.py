@@ -339,31 +339,16 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory
 @part
 def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-def]
     """The row to bound: tau times the goals plus beta times the known rows; its constant."""
-    T, tc, terr, tmag, tau, beta = (
-        node.rows,
-        node.const,
-        node.err,
-        node.mag,
-        node.tau,
-        node.beta[q],
-    )
+    rows, const, beta = node.rows, 0.0, node.beta[q]
     for k in range(d + m):
         v[k] = 0.0
-    const = 0.0
-    for g in range(first, last):
-        w = tau[g]
+    for i in range(last - first + kept):  # goals first
+        r = i - (last - first)
+        t, w = (m + kept + first + i, node.tau[first + i]) if r < 0 else (m + r, beta[r])
         if w > 0.0:
-            t = m + kept + g
             for k in range(d + m):
-                v[k] += w * T[t, k]
-            const += w * tc[t] + w * (terr[t] + tmag[t])
-    for r in range(kept):
-        w = beta[r]
-        if w > 0.0:
-            t = m + r
-            for k in range(d + m):
-                v[k] += w * T[t, k]
-            const += w * tc[t] + w * (terr[t] + tmag[t])
+                v[k] += w * rows[t, k]
+            const += w * node.const[t] + w * (node.err[t] + node.mag[t])
     return const
 
 

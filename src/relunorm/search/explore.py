@@ -36,11 +36,21 @@ from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
-from relunorm.search.halves import half, middle, splits, straightened, wider
+from relunorm.search.halves import (
+    AT,
+    DEPTH,
+    NUMBER,
+    K,
+    N,
+    half,
+    middle,
+    move_down,
+    push,
+    splits,
+    straightened,
+    wider,
+)
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
-
-#: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
-N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
@@ -458,10 +468,8 @@ def explore(  # type: ignore[no-untyped-def]
                 ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
                 continue
-            stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
-            stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, depth + 1
-            stack[top + 1 + fresh, NUMBER] = mine
             fresh += 1
+            push(stack, top + fresh, m, kept, where, depth + 1, mine)
             where += node_size(m, kept, d, goals, disjuncts)
         if len(tape) > 0:
             name, value = 0.0, 0.0
@@ -471,15 +479,7 @@ def explore(  # type: ignore[no-untyped-def]
                 name = -1.0 - (pick - n)
                 value = middle(node.lo[pick - n], node.hi[pick - n])
             _write_cut(tape, marks, number, name, value, left, right)
-        # the halves take the place of the whole
-        shift = begin - at
-        for i in range(begin, where):
-            arena[i - shift] = arena[i]
-        for i in range(fresh):
-            for j in range(5):
-                stack[top + i, j] = stack[top + 1 + i, j]
-            stack[top + i, AT] -= shift
-        count = top + fresh
+        count = move_down(arena, stack, top, fresh, begin, where)
         if best[0] >= target:
             return REACHED, count, used
     return DONE, count, used

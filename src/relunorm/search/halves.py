@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.kernel import part
-from relunorm.bounds.node import (
-    FOLDED_ERROR,
-    ON_INPUT,
-    ON_UNIT,
-    child,
-    node_size,
-    place_child,
-)
+from relunorm.bounds.node import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, node_size, place_child
+
+#: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
+N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 
 #: Units of a half are bounded again while that takes at most this many multiplications; of larger
 #: ones intervals have to do.
@@ -25,41 +21,63 @@ def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side
 
     Units is -1 for an empty half and -2 where the arena is full.
     """
-    refresh = memory.refresh
-    groups = len(firsts) - 1
-    goals = firsts[groups]
     dear = float(n) * n * (d + n) > MOST_REFRESH
     for j in range(n):
-        refresh[j] = 0 if (kind == ON_INPUT or j > index) and not dear else -1
-    m, kept = child(node, ball, d, n, known, goals, kind, index, value, side, FOLDED_ERROR, memory)
-    if m < 0:
-        return -1, 0
-    if where + node_size(m, kept, d, goals, groups) > len(arena):
-        return -2, 0
+        memory.refresh[j] = 0 if (kind == ON_INPUT or j > index) and not dear else -1
     name = node.units[index] + 1.0 if kind == ON_UNIT else 0.0
-    place_child(arena, where, d, m, kept, goals, groups, node, n, name, memory)
-    return m, kept
+    return _placed(
+        arena, where, node, ball, d, n, known, firsts, kind, index, value, side, FOLDED_ERROR,
+        name, memory,
+    )  # fmt: skip
 
 
 @part
 def straightened(arena, where, node, ball, d, n, known, firsts, memory):  # type: ignore[no-untyped-def]
     """A node without open units, every active row folded: what a linear programme can solve.
 
-    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
+    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `half` does.
     """
-    refresh = memory.refresh
+    for j in range(n):
+        memory.refresh[j] = -1
+    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
+    return _placed(
+        arena, where, node, ball, d, n, known, firsts, kind, index, 0.0, side, np.inf, 0.0, memory
+    )
+
+
+@part
+def _placed(  # type: ignore[no-untyped-def]
+    arena, where, node, ball, d, n, known, firsts, kind, index, value, side, share, name, memory
+):
     groups = len(firsts) - 1
     goals = firsts[groups]
-    for j in range(n):
-        refresh[j] = -1
-    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
-    m, kept = child(node, ball, d, n, known, goals, kind, index, 0.0, side, np.inf, memory)
+    m, kept = child(node, ball, d, n, known, goals, kind, index, value, side, share, memory)
     if m < 0:
         return -1, 0
     if where + node_size(m, kept, d, goals, groups) > len(arena):
         return -2, 0
-    place_child(arena, where, d, m, kept, goals, groups, node, n, 0.0, memory)
+    place_child(arena, where, d, m, kept, goals, groups, node, n, name, memory)
     return m, kept
+
+
+@part
+def push(stack, at, m, kept, where, depth, number):  # type: ignore[no-untyped-def]
+    """Put a node on the stack."""
+    stack[at, N], stack[at, K], stack[at, AT] = m, kept, where
+    stack[at, DEPTH], stack[at, NUMBER] = depth, number
+
+
+@part
+def move_down(arena, stack, top, fresh, begin, end):  # type: ignore[no-untyped-def]
+    """Let the halves of the topmost node take its place; how many nodes the stack has then."""
+    shift = begin - stack[top, AT]
+    for i in range(begin, end):
+        arena[i - shift] = arena[i]
+    for i in range(top, top + fresh):
+        for j in range(5):
+            stack[i, j] = stack[i + 1, j]
+        stack[i, AT] -= shift
+    return top + fresh
 
 
 @part
