@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.child import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, place_child
 from relunorm.bounds.kernel import part
-from relunorm.bounds.node import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, node_size, place_child
+from relunorm.bounds.node import node_size
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
 N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
-from relunorm.bounds.node import ON_INPUT, ON_UNIT, bound_of, node_size, parts
+from relunorm.bounds.node import bound_of, node_size, parts
 from relunorm.bounds.tighten import tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
