@@ -12,6 +12,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.compiled.jit import kernel
+from relunorm.difference import boxes
 from relunorm.difference.condensed.flat import flatten
 from relunorm.difference.condensed.kernel import bound_all, bound_boxes
 from relunorm.difference.condensed.lines import relu_lines
@@ -101,18 +102,18 @@ def test_linear_bounds_hold_for_every_unit(kind: str, share: float) -> None:
     hi = lo + rng.uniform(0.01, 1, (5, 3))
     pair = pair_up(net, copy)
     assert pair is not None
-    found = linear_bounds(pair, lo, hi)
     for k in range(len(lo)):
+        found = linear_bounds(pair, lo[k], hi[k])
         points = rng.uniform(lo[k], hi[k], (400, 3))
         points[:64] = np.where(rng.random((64, 3)) < 0.5, lo[k], hi[k])
         ours, theirs = net.preactivations(points), copy.preactivations(points)
         for known, z, y in zip(found.layers, ours, theirs, strict=True):
             size = 1e-13 * max(1.0, np.abs(z).max())  # of these sums
             for value, ends in ((z, known.z), (y - z, known.e), (y, known.y)):
-                assert (value >= ends[0][k] - size).all()
-                assert (value <= ends[1][k] + size).all()
+                assert (value >= ends[0] - size).all()
+                assert (value <= ends[1] + size).all()
         gap = copy(points) - net(points)
-        assert (np.concatenate([gap, -gap], axis=1) <= found.upper[k] + size).all()
+        assert (np.concatenate([gap, -gap], axis=1) <= found.upper + size).all()
 
 
 @pytest.mark.parametrize("share", [0.3, 1e-2, 1e-6, 1e-13])
@@ -140,7 +141,7 @@ def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
     assert (signs[1:] != OPEN).any()
     assert (corner[1:] == np.where(corner[1:] > lo[1:], hi[1:], lo[1:])).all()
     assert (score[1, 2], score.min() >= 0) == (0, True)
-    plain = linear_bounds(pair, lo, hi).upper
+    plain = np.array([linear_bounds(pair, *ends).upper for ends in zip(lo, hi, strict=True)])
     assert np.median(upper / plain) <= 1 + 1e-9
     for k in range(len(lo)):
         points = rng.uniform(lo[k], hi[k], (400, 3))
@@ -191,7 +192,7 @@ def test_any_multipliers_give_a_bound(seed: int) -> None:
     pair = pair_up(net, copy)
     assert pair is not None
     lo, hi = np.array([-2.0]), np.array([1.5])
-    layers = linear_bounds(pair, lo[None], hi[None]).layers
+    layers = linear_bounds(pair, lo, hi).layers
     problem = Quadratic(affine_forms(pair, layers, lo, hi))
     rows = [(k, sign) for k in (0, 1) for sign in (1.0, -1.0)]
     proved = 0
@@ -213,10 +214,10 @@ def test_units_bounded_together_beat_units_bounded_alone() -> None:
     pair = pair_up(net, copy)
     assert pair is not None
     lo, hi = -np.ones(24), np.ones(24)
-    alone = linear_bounds(pair, lo[None], hi[None])
+    alone = linear_bounds(pair, lo, hi)
     told: list[float] = []
     together, used = tighten(
-        pair, alone.layers, (lo, hi), alone.upper[0], lambda: 0.0, NO_LIMIT, told.append
+        pair, alone.layers, (lo, hi), alone.upper, lambda: 0.0, NO_LIMIT, told.append
     )
     again = repeat(net, copy, reach_of(Box(lo, hi)), [], used)
     np.testing.assert_allclose(again, together, rtol=1e-9)
@@ -262,7 +263,7 @@ def test_reordered_and_missing_units_find_their_partners() -> None:
     (w0, w1, w2), (b0, b1, b2) = copy.weights()
     order = rng.permutation(9)
     other = Network.from_weights([w0[order], w1[:, order], w2], [b0[order], b1, b2])
-    boxes = -np.ones((1, 4)), np.ones((1, 4))
+    boxes = -np.ones(4), np.ones(4)
     first, second = pair_up(net, copy), pair_up(net, other)
     assert first is not None
     assert second is not None
@@ -273,7 +274,7 @@ def test_reordered_and_missing_units_find_their_partners() -> None:
         pair = pair_up(one, two)
         assert pair is not None
         assert pair.maps[1].size == 7
-        upper = linear_bounds(pair, *boxes).upper[0]
+        upper = linear_bounds(pair, *boxes).upper
         points = rng.uniform(-1, 1, (2000, 4))
         gap = two(points) - one(points)
         assert (np.concatenate([gap, -gap], axis=1).max(axis=0) <= upper).all()
@@ -334,3 +335,27 @@ def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> N
     off = Fraction(1, 10**12) * max(map(abs, map(Fraction, ends)))  # rounding is bounded elsewhere
     for z in map(Fraction, ends):
         assert flat * z <= max(z, 0) <= steep * z + rise + off
+
+
+def test_threads_bound_the_same_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many boxes as fit go to a thread at a time: here one."""
+    rng = np.random.default_rng(7)
+    net = random_net(rng, 2, 8, 8, 2)
+    copy = moved(net, rng, 1e-3)
+    reach = reach_of(Box.cube(2))
+    root = bound_difference(net, copy, reach, lambda points: None, lambda: np.inf, NO_LIMIT)
+    assert root is not None
+    goal = root.largest / 4
+    monkeypatch.setattr(boxes, "PRODUCTS", 1)
+    one, two = (
+        bound_difference(
+            net, copy, reach, lambda points: None, lambda: goal, NO_LIMIT, workers=workers
+        )
+        for workers in (1, 2)
+    )
+    assert one is not None
+    assert two is not None
+    assert one.cuts
+    assert one.cuts == two.cuts
+    assert (one.upper == two.upper).all()
+    assert one.largest <= goal

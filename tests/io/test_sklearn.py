@@ -11,6 +11,7 @@ from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_regression
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, TweedieRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
@@ -87,6 +88,17 @@ def test_what_scikit_learn_cannot_hold() -> None:
         rn.load(MLPRegressor())
     with pytest.raises(UnsupportedOperationError, match="tanh"):
         rn.load(MLPRegressor(activation="tanh"))
+
+
+def test_a_search_without_a_best_estimator_says_so() -> None:
+    search = GridSearchCV(LinearRegression(), {"positive": [False]}, cv=2, refit=False)
+    with pytest.raises(InvalidNetworkError, match="GridSearchCV is not fitted; call fit first"):
+        rn.load(search)
+    with pytest.raises(InvalidNetworkError, match="TransformedTargetRegressor is not fitted"):
+        rn.load(TransformedTargetRegressor(MLPRegressor()))
+    x = np.arange(8.0)[:, None]
+    with pytest.raises(InvalidNetworkError, match="has no best estimator; search with refit=True"):
+        rn.load(search.fit(x, x[:, 0]))
 
 
 @pytest.mark.parametrize("ending", ["", "onnx", *ARCHIVES])

@@ -231,5 +231,7 @@ def test_wrong_arguments_are_named(wrong, message):
 def test_labels_that_make_no_classes_are_refused():
     with pytest.raises(InvalidInputError, match="one class only"):
         ReLUClassifier().fit([[0.0], [1.0]], [1, 1])
+    with pytest.raises(InvalidInputError, match=r"label type: continuous.*ReLURegressor"):
+        ReLUClassifier().fit([[0.0], [1.0]], [0.25, 0.75])
     with pytest.raises(InvalidInputError, match="labels of several kinds"):
         ReLUClassifier().fit([[0.0], [1.0]], np.array(["a", None], dtype=object))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,12 +64,12 @@ class _Parts:
 class _Bounding:
     """How boxes of one pair are bounded; imported late, for it is compiled."""
 
-    def __init__(self, pair: Pair, clock: Clock):
+    def __init__(self, pair: Pair, clock: Clock, workers: int = 1):
         from relunorm.difference.condensed.flat import flatten
         from relunorm.difference.condensed.kernel import bound_boxes, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
-        self.flat, self.bound = flatten(pair), bound_boxes
+        self.flat, self.bound, self.workers = flatten(pair), bound_boxes, workers
         units = sum(affine.size for affine in pair.maps)
         self.step = max(1, PRODUCTS // (64 * units * units))
 
@@ -78,8 +79,8 @@ class _Bounding:
 
         closed = [np.where(layer.z[1] <= 0, OFF, ON) for layer in root.layers]
         signs = [np.where(x.open, OPEN, s) for x, s in zip(root.layers, closed, strict=True)]
-        known = np.concatenate(signs, axis=1).astype(np.int8)
-        return self.parts(box[0][None], box[1][None], root.upper, known, NO_LIMIT)
+        known = np.concatenate(signs).astype(np.int8)[None]
+        return self.parts(box[0][None], box[1][None], root.upper[None], known, NO_LIMIT)
 
     def parts(
         self, lo: Array, hi: Array, upper: Array, signs: NDArray[np.int8], clock: Clock
@@ -91,11 +92,19 @@ class _Bounding:
         """
         signs, found = signs.copy(), np.empty_like(upper)
         score, corner = np.empty_like(lo), np.empty_like(lo)
-        for start in range(0, len(lo), self.step):
+
+        def bound(start: int) -> None:
             clock.check()
             some = slice(start, start + self.step)
             about = signs[some], found[some], score[some], corner[some]
             self.bound(self.flat, lo[some], hi[some], *about)
+
+        starts = range(0, len(lo), self.step)
+        if self.workers == 1:
+            list(map(bound, starts))
+        else:
+            with ThreadPoolExecutor(self.workers) as pool:
+                list(pool.map(bound, starts))
         skipped = np.zeros(len(lo), dtype=np.int8)
         return _Parts(lo, hi, np.minimum(found, upper), signs, score, corner, skipped)
 
@@ -128,6 +137,7 @@ def cut(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
+    workers: int = 1,
 ) -> tuple[Vector, Cuts]:
     """Lower the bounds of g - f, then of f - g, over a box, until they are enough.
 
@@ -136,11 +146,12 @@ def cut(
         offer: takes inputs at which the networks may differ.
         enough: the bound at which to stop.
         tell: called with the largest bound now and then.
+        workers: threads that bound boxes side by side.
 
     Returns:
         the bounds, and the cuts from which `repeat` finds them again.
     """
-    bounding = _Bounding(pair, clock)
+    bounding = _Bounding(pair, clock, workers)
     whole = bounding.whole(box, root)
     heap = [(-float(whole.upper.max()), 0, whole)]
     cuts: Cuts = []

@@ -46,6 +46,7 @@ def bound_difference(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float, str], None] = lambda upper, method: None,
+    workers: int = 1,
 ) -> Ends | None:
     """Bound the difference of two networks whose layers correspond; None where they do not.
 
@@ -60,6 +61,7 @@ def bound_difference(
             itself.
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
+        workers: threads that bound boxes side by side.
     """
     box = reach.lo, reach.hi
     method = "linear bounds on the difference"
@@ -67,12 +69,12 @@ def bound_difference(
         pair = pair_up(first, second, clock)
         if pair is None:
             return None
-        found = linear_bounds(pair, box[0][None], box[1][None], clock)
+        found = linear_bounds(pair, *box, clock)
     except TimeLimitError:
         return None
-    upper = found.upper[0]
+    upper = found.upper
     tell(float(upper.max()), method)
-    offer(np.where(found.slope[0] > 0, box[1], box[0]))
+    offer(np.where(found.slope > 0, box[1], box[0]))
     hopeless = not np.isfinite(upper).all() or pair.apart > ALIKE or not found.layers
     if upper.max() <= enough() or hopeless:
         return Ends(upper, method)
@@ -80,7 +82,7 @@ def bound_difference(
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper, cuts = boxes.cut(
-            pair, box, found, offer, enough, clock, lambda bound: tell(bound, method)
+            pair, box, found, offer, enough, clock, lambda bound: tell(bound, method), workers
         )
         return Ends(upper, method, cuts)
     before = upper.max()
@@ -106,8 +108,8 @@ def repeat(
     pair, box = pair_up(first, second, NO_LIMIT), (reach.lo, reach.hi)
     if pair is None:
         raise InvalidInputError("a proof bounds the difference of networks that have no pair")
-    found = linear_bounds(pair, box[0][None], box[1][None])
-    upper = found.upper[0]
+    found = linear_bounds(pair, *box)
+    upper = found.upper
     if cuts:
         upper = boxes.repeat(pair, box, found, cuts)
     if multipliers:

@@ -90,10 +90,10 @@ class Forms:
 
 
 def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) -> Forms:
-    """Write the difference over one box in terms of y; ``layers`` hold for that box (the first)."""
-    bent = [np.flatnonzero(known.rise[0] > 0) for known in layers]
-    largest = [np.maximum(-known.e[0][0], known.e[1][0]) for known in layers]
-    free = [np.flatnonzero(k.open[0] & (m > 0)) for k, m in zip(layers, largest, strict=True)]
+    """Write the difference over one box in terms of y."""
+    bent = [np.flatnonzero(known.rise > 0) for known in layers]
+    largest = [np.maximum(-known.e[0], known.e[1]) for known in layers]
+    free = [np.flatnonzero(k.open & (m > 0)) for k, m in zip(layers, largest, strict=True)]
     d = len(lo)
     size = d + sum(map(len, bent)) + sum(map(len, free))
     start = np.zeros((d, 1 + size))
@@ -108,27 +108,27 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         z, z_error = _own(pair, affine, own, own_error)
         e, e_error = _gap(pair, affine, own, own_error, gaps, gap_error)
         below, bend = known.below, 1.0 - known.below
-        slope, lift = below + bend * known.steep[0], bend * known.rise[0] / 2
+        slope, lift = below + bend * known.steep, bend * known.rise / 2
         value = slope[:, None] * z
         value[:, 0] += lift
         i = bent[index]
         place = at + np.arange(len(i))
         value[i, place] += lift[i]
-        reach = np.maximum(-known.z[0][0], known.z[1][0])[i, None]
+        reach = np.maximum(-known.z[0], known.z[1])[i, None]
         large.append(z[i] / reach)
-        small.append((2 * known.steep[0][i, None] - 1) * large[-1])
-        share = known.rise[0][i] / reach[:, 0]
+        small.append((2 * known.steep[i, None] - 1) * large[-1])
+        share = known.rise[i] / reach[:, 0]
         small[-1][:, 0] += share
         small[-1][np.arange(len(i)), place] += share
         columns.append(place - 1)
-        shares.append(2 * known.steep[0][i] - 1)
+        shares.append(2 * known.steep[i] - 1)
         weights.append(share)
         excess.append(2 * _excess(z_error[i] / reach[:, 0], large[-1]))
         at += len(i)
         own.append(value)
         own_error.append(slope * z_error + 16 * UNIT * (np.abs(value).sum(axis=1) + lift))
-        open_, m = known.open[0], largest[index]
-        kept = np.where(open_, 0.5, known.upper.g[0])  # not open: the slope that it has
+        open_, m = known.open, largest[index]
+        kept = np.where(open_, 0.5, known.upper.g)  # not open: the slope that it has
         kept = below + bend * np.where(open_ & (m == 0), 0.0, kept)
         change = kept[:, None] * e
         i = free[index]

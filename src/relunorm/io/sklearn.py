@@ -82,6 +82,11 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
             if after is not None:
                 raise refused(origin, [(origin, "two targets")])
             after, last = last.transformer_, last.regressor_
+        elif type(last).__name__.endswith(("SearchCV", "TransformedTargetRegressor")):
+            reason = "is not fitted; call fit first"
+            if hasattr(last, "cv_results_"):  # of a search with refit=False
+                reason = "has no best estimator; search with refit=True"
+            raise InvalidNetworkError(f"{type(last).__name__} {reason}")
         else:
             return before, last, after
 

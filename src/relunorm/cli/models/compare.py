@@ -44,6 +44,7 @@ def compare(
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
     ] = None,
+    jobs: options.Jobs = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:
@@ -60,7 +61,7 @@ def compare(
     with showing("comparing", json or quiet) as show:
         found = run(
             a, b, place, tolerance=tolerance, factor=factor, top1=top1, time_limit=time_limit,
-            progress=show,
+            progress=show, workers=jobs,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     document["classes"] = list(a.head.classes or b.head.classes)

@@ -133,7 +133,7 @@ def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
         console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
         order = ", ".join(document["classes"])
-        console.print(f"the model does not name its classes; taken to be, in order: {order}")
+        console.print(f"labels are taken for the classes in this order, which is a guess: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     total = len(document["rows"])
     console.print(f"{total} row{'s' * (total != 1)}: {counts}; {document['seconds']:.1f} s")

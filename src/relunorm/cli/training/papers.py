@@ -129,13 +129,12 @@ def _run(
     tasks: list[Task], output: Path | None, where: dict[str, Any], quiet: bool
 ) -> tuple[list[Outcome], bool]:
     """The outcomes so far, in the order of the tasks, and whether Ctrl-C ended the run."""
-    from relunorm.papers.exhibit import cost_of
     from relunorm.papers.run import run_tasks
 
     found: dict[Task, Outcome] = {}
     interrupted = False
     with _bar(quiet) as progress:
-        left = sum(cost_of(task.make) for task in tasks)
+        left = sum(task.cost for task in tasks)
         line = progress.add_task("papers", total=left) if progress is not None else None
 
         def tell(said: Progress) -> None:
@@ -143,7 +142,7 @@ def _run(
             found[outcome.task] = outcome
             if progress is None or line is None:
                 return
-            cost = cost_of(outcome.task.make)
+            cost = outcome.task.cost
             if outcome.reused:  # nothing was run, so it says nothing about the speed
                 progress.update(line, total=progress.tasks[line].total - cost)
             else:

@@ -87,25 +87,27 @@ def _bound(flat, memory, lo, hi, signs, upper):
 
 @kernel_part
 def _judge(flat, memory, lo, hi, upper, score, corner):
-    """Where the worst row is largest, and how much each input has to do with what it loses."""
+    """Where the worst row is largest, and how much each input has to do with units being open.
+
+    What a bound loses it loses layer by layer, each time a multiple of what the layer before lost;
+    so open units count half as much from one layer to the next.
+    """
     places, ends, slope = memory.places, memory.ends, memory.slope
     layers, d, worst = len(flat.below), len(lo), 0
     for r in range(len(upper)):
         if upper[r] > upper[worst]:
             worst = r
-    K = places.opened[layers]
-    a, b = worst * (1 + d + K) + 1, worst * K
+    a, weight = worst * (1 + d + places.opened[layers]) + 1, 1.0
     for j in range(d):
         corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
         score[j] = 0.0
     for m in range(layers):
         for k in range(places.opened[m], places.opened[m + 1]):
             _chord(memory, m, k)
-            loss = abs(ends.A[a + d + k]) * memory.z.lines[1, k]
-            loss += abs(ends.B[b + k]) * abs(memory.e.lines[2, k] - memory.e.lines[5, k])
             if memory.span[k] > 0.0:
                 for j in range(d):
-                    score[j] += loss * abs(slope[k * d + j]) * memory.half[j] / memory.span[k]
+                    score[j] += weight * abs(slope[k * d + j]) * (hi[j] - lo[j]) / memory.span[k]
+        weight /= 2
 
 
 @kernel_part

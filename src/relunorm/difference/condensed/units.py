@@ -11,6 +11,9 @@ from relunorm.difference.condensed.lines import difference_lines, down, relu_lin
 #: What is known of a unit in both networks.
 OFF, OPEN, ON = 0, 1, 2
 
+#: Where the ranges of e are at most this share of those of z, those of y = z + e are their sums.
+ALIKE = 0.05
+
 
 @kernel_part
 def read_rows(flat, memory, signs, layer):
@@ -37,6 +40,11 @@ def bound_open(flat, memory, signs, layer, count, steps):
         for i in range(2 * opened):
             ends.tilt[i * K + k] = of_z[2, k]
     value_ends(flat, memory, memory.z, layer, opened, steps, ends.z)
+    difference_ends(flat, memory, layer, opened, ends.e)
+    if _alike(ends, opened):
+        for i in range(2 * opened):
+            ends.y[i] = np.inf
+        return opened
     # what suits z suits its copy, too
     for k in range(K):
         if of_y[0, k] == 0.0 or of_y[0, k] == 1.0:
@@ -48,8 +56,17 @@ def bound_open(flat, memory, signs, layer, count, steps):
         for i in range(2 * opened):
             ends.tilt[i * K + k] = flattest
     value_ends(flat, memory, memory.y, layer, opened, np.int64(0), ends.y)
-    difference_ends(flat, memory, layer, opened, ends.e)
     return opened
+
+
+@kernel_part
+def _alike(ends, opened):
+    """Whether e is so small that z + e needs no bounds of its own."""
+    of_z, of_e = 0.0, 0.0
+    for i in range(2 * opened):
+        of_z += ends.z[i]
+        of_e += ends.e[i]
+    return of_e <= ALIKE * of_z
 
 
 @kernel_part

@@ -40,6 +40,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.bound_proofs import Proofs
+from relunorm.sweep.ambient import worker_count
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
@@ -63,6 +64,7 @@ def compare(
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     progress: Listener | None = None,
     random_state: int = 0,
+    workers: int | None = None,
 ) -> Comparison:
     """Decide whether two networks agree over a domain up to a tolerance.
 
@@ -88,6 +90,8 @@ def compare(
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
+        workers: threads that bound the difference of near copies with few inputs side by side; 1 by
+            default, -1 for all cores.
 
     ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
     bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
@@ -104,8 +108,9 @@ def compare(
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, factor, clock, analysis, progress, random_state
-    )
+        first, second, domain, tolerance, factor, clock, analysis, progress, random_state,
+        worker_count(workers),
+    )  # fmt: skip
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         found = search.run()
@@ -144,8 +149,9 @@ class _Search:
     """The state of one comparison: the bounds and the best point so far."""
 
     def __init__(
-        self, first, second, domain, tolerance, factor, clock, analysis, progress, random_state
-    ):
+        self, first, second, domain, tolerance, factor, clock, analysis, progress, random_state,
+        workers,
+    ):  # fmt: skip
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.factor = domain, reach_of(domain), factor
@@ -161,7 +167,7 @@ class _Search:
             None if found is None else (stable_bounds(found), found.proofs)
             for network, found in zip((self.first, self.second), analysis, strict=True)
         ]
-        self.random_state = random_state
+        self.random_state, self.workers = random_state, workers
         self.upper = np.inf
         self.proof: Callable[..., Certificate | None] | None = None
         self.difference: Ends | None = None
@@ -360,6 +366,7 @@ class _Search:
             self._enough,
             self.clock.part(share=share),
             tell,
+            self.workers,
         )
         if self.difference is None or (found and found.largest < self.difference.largest):
             self.difference = found
