@@ -120,16 +120,9 @@ def decide_any(
     groups = [_constraints(network, A, b) for A, b in constraints]
     size = max(1.0, max(float(np.abs(b).max()) for _, b in groups))
     search = Search(
-        network,
-        domain,
-        groups,
-        target=0.0,
-        below=-MARGIN * size,
-        random_state=random_state,
-        place=place,
-        proof=Tape(),
-        attacks=attacks,
-    )
+        network, domain, groups, target=0.0, below=-MARGIN * size, random_state=random_state,
+        place=place, proof=Tape(), attacks=attacks,
+    )  # fmt: skip
     return _decision(search, time_limit, progress)
 
 
@@ -159,16 +152,10 @@ def _decision(
         return _decision(search, seconds, progress)
 
     return Decision(
-        verdict,
-        point,
-        (reached, max(upper, reached)),
-        search.nodes,
-        clock.elapsed(),
-        proof_of(search, search.below, strict=True) if verdict == "proved" else None,
-        resume,
-        search.network.head.of,
-        stopped=stopped(search, clock, interrupted),
-    )
+        verdict, point, (reached, max(upper, reached)), search.nodes, clock.elapsed(),
+        proof_of(search, search.below, strict=True) if verdict == "proved" else None, resume,
+        search.network.head.of, stopped=stopped(search, clock, interrupted),
+    )  # fmt: skip
 
 
 def checked(

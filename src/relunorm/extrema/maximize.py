@@ -87,15 +87,11 @@ def maximize(
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     groups = [(-weights[None], np.zeros(1))]
+    place = Placement(workers, backend, scheduler)
     search = Search(
-        network,
-        domain,
-        groups,
-        tolerance=tolerance,
-        random_state=random_state,
-        place=Placement(workers, backend, scheduler),
+        network, domain, groups, tolerance=tolerance, random_state=random_state, place=place,
         proof=Tape(),
-    )
+    )  # fmt: skip
     if not rational:
         return _maximum(search, time_limit, progress)
     clock = Clock(time_limit)
@@ -113,18 +109,10 @@ def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
     lower, upper = floats_around(best.value)
     near = moved_inside(search.domain, np.array([float(x) for x in best.point]))
     return replace(
-        found,
-        lower=lower,
-        upper=upper,
-        point=found.point if near is None else near,
-        exact=True,
-        nodes=found.nodes + best.parts,
-        seconds=clock.elapsed(),
-        complete=True,
-        value=best.value,
-        fractions=best.point,
-        stopped="",
-    )
+        found, lower=lower, upper=upper, point=found.point if near is None else near, exact=True,
+        nodes=found.nodes + best.parts, seconds=clock.elapsed(), complete=True, value=best.value,
+        fractions=best.point, stopped="",
+    )  # fmt: skip
 
 
 def _maximum(
@@ -142,19 +130,12 @@ def _maximum(
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
         return _maximum(search, seconds, progress)
 
+    complete = search.complete and not interrupted and (exact or search.form is not None)
     return Maximum(
-        lower,
-        upper,
-        point,
-        exact,
-        search.nodes,
-        clock.elapsed(),
-        search.complete and not interrupted and (exact or search.form is not None),
-        proof_of(search, upper, strict=False),
-        resume,
-        search.network.head.of,
+        lower, upper, point, exact, search.nodes, clock.elapsed(), complete,
+        proof_of(search, upper, strict=False), resume, search.network.head.of,
         stopped=stopped(search, clock, interrupted),
-    )
+    )  # fmt: skip
 
 
 def is_exact(lower: float, upper: float, tolerance: float) -> bool:

@@ -36,16 +36,11 @@ def proof_of(search: Search, limit: float, *, strict: bool) -> SearchProof | Non
     """That no value is above a limit, where that is what the search knows."""
     if search.proof is None or not math.isfinite(limit):
         return None
+    counts = None if search.folded is None else search.folded.counts
     return SearchProof(
-        search.network.digest,
-        search.reach,
-        tuple(search.groups),
-        limit,
-        strict,
-        search.unit_steps,
-        search.record(),
-        None if search.folded is None else search.folded.counts,
-    )
+        search.network.digest, search.reach, tuple(search.groups), limit, strict,
+        search.unit_steps, search.record(), counts,
+    )  # fmt: skip
 
 
 def ran(search: Search, clock: Clock, progress: Listener | None) -> bool:

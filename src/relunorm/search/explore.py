@@ -24,20 +24,7 @@ from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.choice import learn, matters, patience, promise, scores
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
-from relunorm.search.halves import (
-    AT,
-    DEPTH,
-    NUMBER,
-    K,
-    N,
-    half,
-    middle,
-    move_down,
-    push,
-    splits,
-    straightened,
-    wider,
-)
+from relunorm.search.halves import half, middle, move_down, push, splits, straightened, topmost
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
 
 #: Why `explore` came back.
@@ -194,8 +181,7 @@ def explore(  # type: ignore[no-untyped-def]
         if used >= budget:
             return OUT_OF_NODES, count, used
         top = count - 1
-        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
-        depth, number = stack[top, DEPTH], stack[top, NUMBER]
+        n, known, at, depth, number = topmost(stack, top)
         if len(tape) > 0:
             entry = size_of_entry(n, known + 1, goals)
             if marks[0] + 18 + 3 * disjuncts * entry > len(tape):
@@ -292,10 +278,10 @@ def explore(  # type: ignore[no-untyped-def]
         pick, top_rank = np.int64(-1), -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
-            pick = n
+            pick, longest = n, 0.0
             for k in range(real):
-                if wider(node, k, pick - n):
-                    pick = n + k
+                if node.hi[k] - node.lo[k] > longest:
+                    pick, longest = n + k, node.hi[k] - node.lo[k]
         look = LOOK if n * (d + n) <= LARGE else LOOK_LARGE
         for _ in range(0 if idle else look):
             i = np.int64(-1)

@@ -8,9 +8,6 @@ from relunorm.bounds.child import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, place_
 from relunorm.bounds.kernel import part
 from relunorm.bounds.node import node_size
 
-#: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
-N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
-
 #: Units of a half are bounded again while that takes at most this many multiplications; of larger
 #: ones intervals have to do.
 MOST_REFRESH = 1e9
@@ -62,22 +59,28 @@ def _placed(  # type: ignore[no-untyped-def]
 
 
 @part
+def topmost(stack, top):  # type: ignore[no-untyped-def]
+    """A node on the stack: open units, known rows, where it lies, depth, number."""
+    return stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3], stack[top, 4]
+
+
+@part
 def push(stack, at, m, kept, where, depth, number):  # type: ignore[no-untyped-def]
     """Put a node on the stack."""
-    stack[at, N], stack[at, K], stack[at, AT] = m, kept, where
-    stack[at, DEPTH], stack[at, NUMBER] = depth, number
+    stack[at, 0], stack[at, 1], stack[at, 2] = m, kept, where
+    stack[at, 3], stack[at, 4] = depth, number
 
 
 @part
 def move_down(arena, stack, top, fresh, begin, end):  # type: ignore[no-untyped-def]
     """Let the halves of the topmost node take its place; how many nodes the stack has then."""
-    shift = begin - stack[top, AT]
+    shift = begin - stack[top, 2]
     for i in range(begin, end):
         arena[i - shift] = arena[i]
     for i in range(top, top + fresh):
         for j in range(5):
             stack[i, j] = stack[i + 1, j]
-        stack[i, AT] -= shift
+        stack[i, 2] -= shift
     return top + fresh
 
 
@@ -91,9 +94,3 @@ def middle(low, high):  # type: ignore[no-untyped-def]
 def splits(low, high):  # type: ignore[no-untyped-def]
     """Whether a side has a middle that is not one of its ends."""
     return low < middle(low, high) < high
-
-
-@part
-def wider(node, i, j):  # type: ignore[no-untyped-def]
-    """Whether side i of a node's box is longer than side j."""
-    return node.hi[i] - node.lo[i] > node.hi[j] - node.lo[j]

@@ -24,7 +24,7 @@ from relunorm.network import Network
 from relunorm.search.chunk import Space
 from relunorm.search.entries import load, size
 from relunorm.search.folding import Folded, Start, proved_goals
-from relunorm.search.halves import AT, NUMBER, K, N, half, move_down, push, straightened
+from relunorm.search.halves import half, move_down, push, straightened, topmost
 from relunorm.search.root import Task, first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
@@ -219,8 +219,7 @@ def _walk(  # type: ignore[no-untyped-def]
     d = len(x)
     while count > 0:
         top = count - 1
-        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
-        number = stack[top, NUMBER]
+        n, known, at, _, number = topmost(stack, top)
         node = parts(memory.node, arena, at, n, known, d, goals, groups)
         result[1] += 1.0
         here = _find(tight_number, float(number))

@@ -29,10 +29,9 @@ PIECES, WORTH = 400, 1e-7
 
 def walkable(network: Network, domain: Domain) -> bool:
     """Whether pieces have flat walls, and so few that a programme over them takes no time."""
-    work = network.parameters * network.input_size
-    steps = any(layer.activation.kind == "step" for layer in network.layers)
-    few = network.input_size <= MOST_INPUTS and work <= MOST_WORK
-    return few and domain.flat_sided and not steps
+    if network.input_size > MOST_INPUTS or network.parameters * network.input_size > MOST_WORK:
+        return False
+    return domain.flat_sided and all(x.activation.kind != "step" for x in network.layers)
 
 
 class Walk:
