@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.maximize import checked
+from relunorm.extrema.decide import checked
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.classes import Classes, label_numbers
