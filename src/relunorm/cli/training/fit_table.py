@@ -44,7 +44,8 @@ def read(path: Path, how: Reading) -> Table:
         try:
             table = read_table(path, target=targets[0] if targets else None, text=how.classify)
         except InvalidInputError as error:
-            if " is not a number; " not in str(error) or "this is the target" in str(error):
+            told = ("is not a number; ", "does not hold numbers", "x holds NaN")
+            if not any(map(str(error).count, told)) or "this is the target" in str(error):
                 raise
             raise InvalidInputError(
                 f"{error} (--one-hot encodes words, --missing median fills empty cells)"

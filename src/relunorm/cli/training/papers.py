@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.output import Console, emit, examples, markup, print_table
+from relunorm.cli.output import Console, check_folder, emit, examples, markup, print_table
 
 if TYPE_CHECKING:
     from relunorm.clock import Progress
@@ -82,6 +82,9 @@ def papers(
     tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
     if paper == "all" and out is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out / "index.html")
     where = {"jobs": jobs or None, "backend": backend or "loky", "scheduler": scheduler}
     outcomes, interrupted = _run(tasks, out, where, quiet=json)
     if paper != "all" and not json:
