@@ -13,9 +13,9 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.compiled.jit import kernel
 from relunorm.difference import boxes
-from relunorm.difference.condensed.flat import flatten
 from relunorm.difference.condensed.kernel import bound_all, bound_boxes
 from relunorm.difference.condensed.lines import relu_lines
+from relunorm.difference.condensed.memory import flatten
 from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds

@@ -1,7 +1,8 @@
 """Searching the difference of two networks by cutting boxes of inputs in two.
 
 Best first: the boxes with the largest upper bounds are cut across the input that has most to do
-with what their bounds lose (`condensed`), and bounded together. Inputs inside them are tried, too.
+with what their bounds lose and with units being open (`condensed`), and bounded together. Inputs
+inside them are tried, too.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class _Bounding:
     """How boxes of one pair are bounded; imported late, for it is compiled."""
 
     def __init__(self, pair: Pair, clock: Clock, workers: int = 1):
-        from relunorm.difference.condensed.flat import flatten
         from relunorm.difference.condensed.kernel import bound_boxes, compile_kernels
+        from relunorm.difference.condensed.memory import flatten
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
         self.flat, self.bound, self.workers = flatten(pair), bound_boxes, workers
@@ -120,7 +121,7 @@ class _Bounding:
         signs = np.tile(parts.signs, (2, 1))
         # where nearly all units are open a half has hardly a better bound than the whole
         late = np.tile(parts.skipped >= SKIPPED, 2) | ((signs == 1).mean(axis=1) <= CROWDED)
-        score[np.arange(len(lo)), np.tile(across, 2)] /= 2
+        score[np.arange(len(lo)), np.tile(across, 2)] /= 4
         skipped = np.tile(parts.skipped + 1, 2).astype(np.int8)
         halves = _Parts(lo, hi, upper, signs, score, lo / 2 + hi / 2, skipped)
         found = self.parts(lo[late], hi[late], upper[late], signs[late], clock)

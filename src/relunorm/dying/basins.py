@@ -69,11 +69,6 @@ class BasinMap(Shown):
         """The grid's coordinates, the same for w and b."""
         return np.linspace(-self.extent, self.extent, len(self.classes))
 
-    def in_dead_cone(self, epsilon: float = 1e-4) -> NDArray[np.bool_]:
-        """Which starts ended with a firing probability below eps."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.b / np.abs(self.w) < dead_below(epsilon)
-
     def __repr__(self) -> str:
         return (
             f"BasinMap(gamma={self.gamma:g}, beta={self.beta:g}: optimum {self.optimum:.1f}%, "

@@ -82,7 +82,7 @@ class _Writer(Graph):
             steps = self.tensor(f"{name}_step", scale)
             zero = self.tensor(f"{name}_zero", np.zeros(len(scale), kind))
             q = self.node("QuantizeLinear", [z, steps, zero], f"{name}_integers", axis=1)
-            one = self.tensor(f"{name}_one", np.float32(1))
+            one = self.tensor(f"{name}_one", np.ones((), np.float32))
             nought = self.tensor(f"{name}_nought", np.zeros((), kind))
             values.append(self.node("DequantizeLinear", [q, one, nought], f"{name}_values"))
             most = np.iinfo(kind).max

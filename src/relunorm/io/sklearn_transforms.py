@@ -151,7 +151,24 @@ def _imputer(low: Lowering, x: Tensor, step: Any) -> Tensor:
     kept = np.isfinite(np.asarray(step.statistics_, dtype=np.float64)).all()
     if step.add_indicator or not kept:
         raise CannotLower("adds or drops columns")
+    if isinstance(step.missing_values, int | float) and not np.isnan(step.missing_values):
+        raise CannotLower("replaces a number, not what is missing")
     return x
+
+
+def fills(first: Any, names: list[str]) -> dict[str, float]:
+    """What imputers that come before all else put into the gaps of named columns."""
+    parts = [("", first, names)]
+    if type(first).__name__ == "ColumnTransformer":
+        parts = first.transformers_
+    found: dict[str, float | None] = {}
+    for _, part, columns in parts if names else ():
+        step = part.steps[0][1] if hasattr(part, "steps") else part
+        for k, column in enumerate(_numbers(columns, names, len(names)).tolist()):
+            fill = float(step.statistics_[k]) if type(step).__name__ == "SimpleImputer" else None
+            # a column that is read twice may be filled in two ways
+            found[names[column]] = None if names[column] in found else fill
+    return {name: fill for name, fill in found.items() if fill is not None}
 
 
 def _function(low: Lowering, x: Tensor, step: Any) -> Tensor:

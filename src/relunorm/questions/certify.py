@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.questions.neighbourhood import Group, attack_all, quick_radius

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.maximize import checked
+from relunorm.extrema.decide import checked
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.classes import Classes, label_numbers
@@ -180,7 +180,7 @@ def _rows(network: Network, x: ArrayLike) -> Array:
         raise InvalidInputError(f"x is not an array of numbers: {error}") from None
     if given.ndim == 1 and given.shape == (network.input_size,):
         given = given[None]
-    rows = given.reshape(len(given), -1) if given.ndim > 1 and given.size else given
+    rows = given.reshape(len(given), math.prod(given.shape[1:])) if given.ndim > 1 else given
     if rows.ndim != 2 or rows.shape[1] != network.input_size:
         raise InvalidInputError(
             f"x has shape {np.shape(x)}, expected rows of {network.input_size} inputs"

@@ -93,8 +93,8 @@ class Attack:
         target: float,
         boxes: tuple[Array, Array],
         offered: Vector | None = None,
-    ) -> bool:
-        """One more round for one group, from where time was best spent; True if it raised a record.
+    ) -> None:
+        """One more round for one group, from where time was best spent.
 
         Args:
             boxes: ends of those of open nodes, one a start; the first is looked at closely.
@@ -112,12 +112,10 @@ class Attack:
         else:
             points = self._near(self.points[q] if source == RECORD else offered, len(lo))
         self._ascend(q, points, clock, target, half)
-        raised = bool(self.values[q] > before)
         self.seconds[source, q] += clock.elapsed() - began
-        self.raised[source, q] += raised
+        self.raised[source, q] += self.values[q] > before
         self.seconds *= FORGET
         self.raised *= FORGET
-        return raised
 
     def _near(self, point: Vector | None, count: int) -> Array:
         """A point, and others around it at all distances."""
@@ -129,8 +127,6 @@ class Attack:
 
     def offer(self, points: Array) -> None:
         """Evaluate points of the domain and keep the best for every group."""
-        if not len(points):
-            return
         outputs = self.network(points)
         for q, (A, rhs) in enumerate(self.groups):
             values = (rhs - outputs @ A.T).min(axis=1)

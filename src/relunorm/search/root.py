@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.child import make_root
 from relunorm.bounds.form import Form
 from relunorm.bounds.memory import new_memory
-from relunorm.bounds.node import make_root, node_of, node_size
+from relunorm.bounds.node import node_of, node_size
 from relunorm.compiled.groups import group
 from relunorm.matrix import Vector
 from relunorm.search.folding import Start

@@ -176,12 +176,8 @@ class Explorer:
         search.proof = Tape() if share.taped else None
         search.attack = Attack(search.network, search.domain, search.groups, share.seed)
         search.attack.offer(search.point[None])
-        search.marks, search.ceiling, search.lost, search.spent = (
-            share.marks,
-            -np.inf,
-            0,
-            [0.0, 0.0],
-        )
+        search.marks, search.ceiling, search.lost = share.marks, -np.inf, 0
+        search.spent = [0.0, 0.0]
         nodes, learned = search.nodes, search.learned.copy()
         search.most = nodes + share.most
         for task in share.nodes:

@@ -29,27 +29,23 @@ PIECES, WORTH = 400, 1e-7
 
 def walkable(network: Network, domain: Domain) -> bool:
     """Whether pieces have flat walls, and so few that a programme over them takes no time."""
-    work = network.parameters * network.input_size
-    steps = any(layer.activation.kind == "step" for layer in network.layers)
-    few = network.input_size <= MOST_INPUTS and work <= MOST_WORK
-    return few and domain.flat_sided and not steps
+    if network.input_size > MOST_INPUTS or network.parameters * network.input_size > MOST_WORK:
+        return False
+    return domain.flat_sided and all(x.activation.kind != "step" for x in network.layers)
 
 
 class Walk:
     """Walks over the pieces of a network on a domain for which it is `walkable`."""
 
     def __init__(self, network: Network, domain: Domain):
-        self.network = network
-        self.sides = domain.half_spaces
-        box = domain.bounding_box
-        self.lo, self.hi = box.lo, box.hi
-        self.work = workspace(network.input_size + 1, np.zeros(1, np.uint8))
+        self.network, self.sides = network, domain.half_spaces
+        self.lo, self.hi = domain.bounding_box.lo, domain.bounding_box.hi
+        self.work = workspace(network.input_size + 1)
 
     def up(self, x: Vector, A: Array, rhs: Vector, clock: Clock, target: float) -> Vector:
         """Where a walk from x ends that raises the least row of rhs - A f, or reaches a target."""
-        signs = [z[0] > 0 for z in self.network.preactivations(x[None])]
-        value = float((rhs - A @ self.network(x)).min())
-        top = self._top(signs, A, rhs, value)
+        signs = self.network.pattern(x)
+        top = self._top(signs, A, rhs, float((rhs - A @ self.network(x)).min()))
         for _ in range(PIECES):
             if top is None:
                 break
@@ -57,70 +53,58 @@ class Walk:
             if value >= target or clock.expired():
                 break
             top = None
-            for layer, unit in walls:
-                signs[layer][unit] ^= True
+            for unit in walls:
+                signs[unit] ^= True
                 top = self._top(signs, A, rhs, value + WORTH * max(1.0, abs(value)))
                 if top is not None:
                     break
-                signs[layer][unit] ^= True
+                signs[unit] ^= True
         return x
 
     def _top(
-        self, signs: list[NDArray[np.bool_]], A: Array, rhs: Vector, least: float
-    ) -> tuple[Vector, float, list[tuple[int, int]]] | None:
-        """The best point of a piece, its value, and its walls there, the steepest first; None if
-        its value is not above ``least``."""
-        walls, bias, goals, ends = self._piece(signs, A, rhs)
-        d, many = walls.shape[1], len(goals)
-        count = len(walls)
+        self, signs: NDArray[np.bool_], A: Array, rhs: Vector, least: float
+    ) -> tuple[Vector, float, list[int]] | None:
+        """The best point of a piece, its value, and the units whose walls it lies on, the steepest
+        first; None if its value is not above ``least``."""
+        walls, goals = self._piece(signs, A, rhs)
+        d, count, many = walls.shape[1] - 1, len(walls), len(goals)
+        # rows over the input and the value, which is at most every goal
         rows = np.zeros((count + len(self.sides[1]) + many, d + 1))
-        rows[:count, :d], rows[count:-many, :d] = walls, self.sides[0]
-        rows[-many:, :d], rows[-many:, d] = -goals, 1.0
-        limits = np.concatenate([bias, self.sides[1], ends])
+        rows[:count, :d], rows[count:-many, :d] = walls[:, :d], self.sides[0]
+        rows[-many:, :d], rows[-many:, d] = -goals[:, :d], 1.0
         length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        idle = length == 0.0
-        length[idle] = 1.0
+        length[length == 0.0] = 1.0
+        ends = np.concatenate([-walls[:, d], self.sides[1], goals[:, d]]) / length
+        far = np.where(goals[:, :d] > 0, self.hi, self.lo)
+        high = ((far * goals[:, :d]).sum(axis=1) + goals[:, d]).min()
+        if not least < high:
+            return None
+        lo, hi, aim = np.append(self.lo, least), np.append(self.hi, high), np.eye(d + 1)[d]
         rows /= length[:, None]
-        limits = np.where(idle, 1.0, limits / length)
-        high = (np.where(goals > 0, self.hi, self.lo) * goals).sum(axis=1) + ends
-        lo, hi = np.append(self.lo, least), np.append(self.hi, high.min())
-        if not least < hi[-1]:
-            return None
-        aim = np.zeros(d + 1)
-        aim[d] = 1.0
         work = self.work
-        if maximize(aim, rows, limits, len(rows), lo, hi, least, work) != FOUND:
+        if maximize(aim, rows, ends, len(rows), lo, hi, least, work) != FOUND:
             return None
-        steep = [
-            (float(work.multipliers[i] / length[row]), int(row))
-            for i, row in enumerate(work.basis)
-            if 0 <= row < count and work.multipliers[i] > 0.0
-        ]
-        first = np.cumsum([0] + [len(part) for part in signs])
-        units = [row for _, row in sorted(steep, reverse=True)]
-        layers = [int(np.searchsorted(first, unit, "right")) - 1 for unit in units]
-        places = [(k, unit - int(first[k])) for k, unit in zip(layers, units, strict=True)]
-        return np.clip(work.x[:d], self.lo, self.hi), float(work.x[d]), places
+        basis = np.flatnonzero((work.basis >= 0) & (work.basis < count) & (work.multipliers > 0))
+        units = work.basis[basis]
+        steepest = np.argsort(-work.multipliers[basis] / length[units])
+        return np.clip(work.x[:d], self.lo, self.hi), float(work.x[d]), units[steepest].tolist()
 
-    def _piece(
-        self, signs: list[NDArray[np.bool_]], A: Array, rhs: Vector
-    ) -> tuple[Array, Vector, Array, Vector]:
-        """Walls w.x <= b of a piece, and the goals g.x + c on it."""
-        d = self.network.input_size
-        # values as rows over the input, the constant last
-        values = [np.eye(d, d + 1)]
-        walls, own = [np.zeros((0, d + 1))], iter(signs)
+    def _piece(self, signs: NDArray[np.bool_], A: Array, rhs: Vector) -> tuple[Array, Array]:
+        """Walls w.x + b <= 0 of a piece and the goals on it, as rows with the constant last."""
+        d, done = self.network.input_size, 0
+        values, walls = [np.eye(d, d + 1)], [np.zeros((0, d + 1))]
         for layer in self.network.layers:
             z = _affine(layer.affine, values)
             if layer.has_units:
-                on = next(own)[:, None]
+                on = signs[done : done + layer.width, None]
+                done += layer.width
                 walls.append(np.where(on, -z, z))
                 below, above = layer.activation.slopes
                 z = np.where(on, above, below) * z
             values.append(z)
-        both = np.concatenate(walls)
         goals = -A @ _affine(self.network.output, values)
-        return both[:, :d], -both[:, d], goals[:, :d], goals[:, d] + rhs
+        goals[:, d] += rhs
+        return np.concatenate(walls), goals
 
 
 def _affine(affine: Affine, values: list[Array]) -> Array:

@@ -62,9 +62,7 @@ def normalize(
         str | None,
         typer.Option(help="Number type of the written weights; by default that of MODEL's file."),
     ] = None,
-    time_limit: Annotated[
-        float, typer.Option(help="Seconds; what is not decided by then stays.")
-    ] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:

@@ -50,9 +50,7 @@ def certify(
         typer.Option(help="For a regression: how far outputs may be from the target, or move."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for all rows together.")
-    ] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     jobs: options.Jobs = None,
     backend: options.Backend = None,
     scheduler: options.Scheduler = None,
@@ -89,7 +87,7 @@ def certify(
     with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
-            valid=place, time_limit=limit, random_state=seed, progress=show,
+            valid=place, time_limit=time_limit, random_state=seed, progress=show,
             workers=jobs, backend=backend, scheduler=scheduler,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.difference.condensed.ends import difference_ends
-from relunorm.difference.condensed.flat import Flat, flatten
-from relunorm.difference.condensed.memory import new_memory
+from relunorm.difference.condensed.memory import Flat, flatten, new_memory
 from relunorm.difference.condensed.rows import put_in
 from relunorm.difference.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.difference.pair import pair_up
@@ -87,27 +86,35 @@ def _bound(flat, memory, lo, hi, signs, upper):
 
 @kernel_part
 def _judge(flat, memory, lo, hi, upper, score, corner):
-    """Where the worst row is largest, and how much each input has to do with units being open.
+    """Where the worst row is largest, and what cutting across each input promises.
 
-    What a bound loses it loses layer by layer, each time a multiple of what the layer before lost;
-    so open units count half as much from one layer to the next.
+    A product: how much the input has to do with what the row loses in open units, times how much it
+    has to do with their being open. What one layer loses the next ones multiply, so in the latter
+    sum units count half as much from one layer to the next.
     """
-    places, ends, slope = memory.places, memory.ends, memory.slope
+    places, ends, slope, wide = memory.places, memory.ends, memory.slope, memory.wide
     layers, d, worst = len(flat.below), len(lo), 0
     for r in range(len(upper)):
         if upper[r] > upper[worst]:
             worst = r
-    a, weight = worst * (1 + d + places.opened[layers]) + 1, 1.0
+    K, weight = places.opened[layers], 1.0
+    a, b = worst * (1 + d + K) + 1, worst * K
     for j in range(d):
         corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
-        score[j] = 0.0
+        score[j] = wide[j] = 0.0
     for m in range(layers):
         for k in range(places.opened[m], places.opened[m + 1]):
             _chord(memory, m, k)
+            loss = abs(ends.A[a + d + k]) * memory.z.lines[1, k]
+            loss += abs(ends.B[b + k]) * abs(memory.e.lines[2, k] - memory.e.lines[5, k])
             if memory.span[k] > 0.0:
                 for j in range(d):
-                    score[j] += weight * abs(slope[k * d + j]) * (hi[j] - lo[j]) / memory.span[k]
+                    share = abs(slope[k * d + j]) * (hi[j] - lo[j]) / memory.span[k]
+                    score[j] += loss * share
+                    wide[j] += weight * share
         weight /= 2
+    for j in range(d):
+        score[j] *= wide[j]
 
 
 @kernel_part

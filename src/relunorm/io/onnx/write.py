@@ -227,8 +227,8 @@ class _Writer(Graph):
         takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
         if planes is not None and takes_bias:
             inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
-        windows = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
-        found = {"group": conv.groups, **windows(windows)}
+        geometry = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
+        found = {"group": conv.groups, **windows(geometry)}
         return self.node("Conv", inputs, f"{name}_conv", **found), takes_bias
 
     def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.batchnorm.gram import odd_points
+from relunorm.batchnorm.gram import odd_points, pair_angles
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import words_of
@@ -244,11 +244,9 @@ def _draw_figure6(drawn: dict[str, tuple[Propagation, Any]]) -> Any:
 
 
 def cluster_angle(gram: np.ndarray) -> float:
+    """Mean angle among the points that are not odd, radians."""
     points = odd_points(gram).points
-    rest = np.delete(np.delete(gram, points, 0), points, 1)
-    norms = np.sqrt(np.diag(rest))
-    cosines = (rest / np.outer(norms, norms))[np.triu_indices(len(rest), 1)]
-    return float(np.arccos(np.clip(cosines, -1, 1)).mean())
+    return float(pair_angles(np.delete(np.delete(gram, points, 0), points, 1)).mean())
 
 
 def activations(run: Propagation) -> np.ndarray:
