@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from relunorm.extrema.result import Maximum
+    from relunorm.matrix import Vector
     from relunorm.network.columns import Column
 
 
@@ -71,7 +72,7 @@ def _weights(text: str, outputs: int) -> int | list[float]:
     return int(weights[0]) if weights == [0.0] else weights
 
 
-def _no_row(columns: Sequence[Column], point: Sequence[float]) -> str:
+def _no_row(columns: Sequence[Column], point: Vector) -> str:
     """In what the point is unlike a row of the model's table, if it is."""
     at, broken = 0, []
     for column in columns:
