@@ -511,6 +511,7 @@ def test_an_interval_that_is_not_closed_says_why(tmp_path, monkeypatch):
         ({"label": [0, 1]}, "expected (1,)"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"tolerance": 2.0}, "tolerance is 2.0"),
+        ({"label": ["a"], "delta": 1.0}, "labels such as 'a' are no numbers"),
     ],
 )
 def test_bad_arguments(more, message):

@@ -40,6 +40,7 @@ from relunorm.search.root import (
 )
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
+from relunorm.search.walk import Walk
 from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
@@ -416,3 +417,4 @@ def warm_up() -> None:
         if proof is not None:
             list(search.record())
         search.run(clock, Teller(None, clock))
+    Walk(tiny, Box.cube(1)).up(np.full(1, 0.25), *groups[0], clock, math.inf)
