@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import relunorm as rn
 from relunorm.errors import InvalidDomainError, RelunormError
 from relunorm.io.border import as_domain, as_network
+from relunorm.report.case import make_case
 
 RNG = np.random.default_rng(0)
 NET = rn.Network.from_weights(
@@ -168,12 +170,29 @@ def test_images_have_domains_of_their_own_shape() -> None:
     assert repr(as_domain(ROWS.reshape(3, 1, 2), image)) == "Box([-1, 1]^2)"
 
 
+def test_sparse_rows_are_rows() -> None:
+    """As an encoder gives them; the border, the network and a box take them alike."""
+    rows = np.array([[0.0, 0.75], [0.5, 0.0], [0.0, 0.25]])
+    for sparse in (sp.csr_matrix(rows), sp.coo_array(rows)):
+        assert NET(sparse).tolist() == NET(rows).tolist()
+        assert repr(rn.Box.around(sparse)) == repr(rn.Box.around(rows))
+        assert repr(as_domain(sparse, NET)) == repr(as_domain(rows, NET))
+        asked = [rn.certify(NET, x, 1e-9, delta=1.0).counts for x in (sparse, rows)]
+        assert asked[0] == asked[1]
+        case = make_case(NET, sparse, [1.0, 2.0, 3.0], None, name="")
+        assert case.x is not None
+        assert case.x.tolist() == rows.tolist()
+
+
 def test_rows_tell_the_shape_that_a_module_leaves_open() -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
     module = nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2))
     images = RNG.normal(size=(2, 1, 3, 3))
     assert rn.certify(module, images, radius=0.0).counts["robust"] == 2
+    assert rn.certify(module, images[:0], radius=0.0).rows == ()
+    with pytest.raises(RelunormError, match="at least one row"):
+        rn.diagnose(module, images[:0])
     with pytest.raises(RelunormError, match="example="):
         rn.lipschitz(module, (-1, 1))
 

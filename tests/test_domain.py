@@ -127,6 +127,8 @@ def test_samples_of_a_box_are_spread_over_it() -> None:
         (lambda: rn.Box([0.0], [1.0, 2.0]), "hi has 2"),
         (lambda: rn.Box([], []), "non-empty"),
         (lambda: rn.Box("ab", [1.0]), "not a list of numbers"),
+        (lambda: rn.Box("0", "1"), "lo holds text"),
+        (lambda: rn.Box(["0"], np.array(["2020"], "M8[Y]")), "holds text or dates"),
         (lambda: rn.Ball([0.0], -1.0), "radius -1"),
         (lambda: rn.Ball([0.0], np.nan), "radius nan"),
         (lambda: rn.Ball([0.0], [1.0, 2.0]), "one number"),

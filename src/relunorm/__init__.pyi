@@ -11,9 +11,9 @@ from relunorm.domain import Polytope as Polytope
 from relunorm.dying.diagnosis import diagnose as diagnose
 from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
 from relunorm.embedded.export import to_c as to_c
-from relunorm.extrema.maximize import decide as decide
+from relunorm.extrema.decide import decide as decide
+from relunorm.extrema.decide import never_smallest as never_smallest
 from relunorm.extrema.maximize import maximize as maximize
-from relunorm.extrema.maximize import never_smallest as never_smallest
 from relunorm.forms.certificate.certificate import Certificate as Certificate
 from relunorm.forms.certificate.verification import verify as verify
 from relunorm.forms.comparison.compare import compare as compare

@@ -44,6 +44,10 @@ class UnsupportedFormatError(RelunormError, ValueError):
     """A file or object of a kind relunorm does not read or write."""
 
 
+class BranchingError(UnsupportedFormatError):
+    """A model's forward chooses by the values of its input."""
+
+
 class SeveralTensorsError(UnsupportedFormatError):
     """A module that does not take one tensor and give one."""
 

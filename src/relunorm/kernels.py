@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 
@@ -36,6 +35,18 @@ def warm_up(progress: Listener | None = None) -> dict[str, float]:
     return taken
 
 
+def _search() -> None:
+    from relunorm.search.engine import warm_up
+
+    warm_up()
+
+
+def _replay() -> None:
+    from relunorm.search.replay import warm_up
+
+    warm_up()
+
+
 def _jacobians() -> None:
     from relunorm.lipschitz.search import climb, proof
 
@@ -43,14 +54,16 @@ def _jacobians() -> None:
     proof.compile_kernels()
 
 
+def _differences() -> None:
+    from relunorm.difference.condensed.kernel import compile_kernels
+
+    compile_kernels()
+
+
 def _engine(method: str) -> None:
     from relunorm.regions.search.engines import compile_engine
 
     compile_engine(method, Teller(None, Clock()))
-
-
-def _of(module: str, function: str) -> None:
-    getattr(import_module(f"relunorm.{module}"), function)()
 
 
 def _one_region() -> None:
@@ -67,10 +80,10 @@ def _one_region() -> None:
 
 
 _GROUPS: dict[str, Callable[[], None]] = {
-    "the search": partial(_of, "search.engine", "warm_up"),
-    "the replay of its proofs": partial(_of, "search.replay", "warm_up"),
+    "the search": _search,
+    "the replay of its proofs": _replay,
     "the search for Jacobians": _jacobians,
-    "differences of copies": partial(_of, "difference.condensed.kernel", "compile_kernels"),
+    "differences of copies": _differences,
     "regions in the plane": partial(_engine, "polygons"),
     "regions in few dimensions": partial(_engine, "cells"),
     "regions in many dimensions": partial(_engine, "tree"),

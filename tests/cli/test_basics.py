@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import relunorm as rn
@@ -54,7 +56,7 @@ def test_convert(ending: str, tmp_path: Path) -> None:
         (("info", "example:nothing"), "known are moons"),
         (("info", "model.pkl"), "pickle"),
         (("convert", "example:moons", "out.xyz"), "unknown ending"),
-        (("convert", "example:moons", "/nonexistent/out.npz"), "No such file"),
+        (("convert", "example:moons", "/nonexistent/out.npz"), "does not exist"),
         (("convert", "example:moons", "out.npz", "--dtype", "int8"), "float32 or float64"),
         (("info",), "Missing argument"),
         (("nonsense",), "No such command"),
@@ -98,28 +100,69 @@ def test_warm_up_names_what_it_compiled(capsys: pytest.CaptureFixture[str]) -> N
     assert all(value >= 0 for value in seconds.values())
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("normalize", "example:moons", "-o", "m.npz", "--domain", "box:-1,1", "--certificate"),
-        ("compare", "example:moons", "example:moons", "--domain", "box:-1,1", "--certificate"),
-        ("export", "example:moons", "--domain", "box:-1,1", "-o"),
-        ("lipschitz", "example:moons", "--domain", "box:-1,1", "--proof"),
-        ("sensitivity", "example:moons", "--domain", "box:-1,1", "--proof"),
-        ("maximize", "example:moons", "--domain", "box:-1,1", "--direction", "0", "--proof"),
-        ("regions", "example:moons", "-o"),
-    ],
-)
-def test_a_folder_that_is_not_there_is_told_before_the_work(
-    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError("the model was read")
+#: Every option that names a file to write: the command up to it, and an ending that it takes.
+BOX = ("--domain", "box:-1,1")
+WRITING = {
+    ("report", "out"): (("example:moons", "-o"), ".html"),
+    ("convert", "target"): (("example:moons",), ".npz"),
+    ("normalize", "out"): (("example:moons", *BOX, "-o"), ".npz"),
+    ("normalize", "certificate"): (("a.npz", *BOX, "-o", "m.npz", "--certificate"), ".json"),
+    ("export", "out"): (("example:moons", *BOX, "-o"), ".c"),
+    ("export", "certificate"): (("example:moons", *BOX, "-o", "m.c", "--certificate"), ".json"),
+    ("export", "header"): (("example:moons", *BOX, "-o", "m.c", "--header"), ".h"),
+    ("compare", "certificate"): (("a.npz", "b.npz", *BOX, "--certificate"), ".json"),
+    ("check", "proof"): (("example:moons", "p.vnnlib", "--proof"), ".json"),
+    ("check", "result"): (("example:moons", "p.vnnlib", "--result"), ".txt"),
+    ("sensitivity", "out"): (("example:moons", *BOX, "-o"), ".png"),
+    ("sensitivity", "proof"): (("example:moons", *BOX, "--proof"), ".json"),
+    ("regions", "out"): (("example:moons", "-o"), ".npz"),
+    ("lipschitz", "proof"): (("example:moons", *BOX, "--proof"), ".json"),
+    ("maximize", "proof"): (("example:moons", *BOX, "--proof"), ".json"),
+    ("geometry", "out"): (("example:moons", "--data", "d.csv", "-o"), ".png"),
+    ("fit", "out"): (("d.csv", "-o"), ".npz"),
+    ("fit", "plot"): (("d.csv", "--plot"), ".png"),
+    ("sweep", "export"): (("f.py:f", "--export"), ".csv"),
+    ("dying map", "out"): (("-o",), ".png"),
+    ("papers", "out"): (("rescaling", "-o"), ""),
+}
 
-    monkeypatch.setattr("relunorm.io.load", never)
-    done = CliRunner().invoke(app, [*arguments, "/nowhere/file.npz"])
-    assert isinstance(done.exception, InvalidInputError)
-    assert "the folder /nowhere does not exist" in str(done.exception)
+
+def test_every_option_that_writes_is_listed() -> None:
+    named = {"out", "proof", "certificate", "plot", "export", "header", "result"}
+
+    def walk(command: Any, name: str = "") -> set[tuple[str, str]]:
+        if hasattr(command, "commands"):
+            parts = ((k, f"{name} {word}".strip()) for word, k in command.commands.items())
+            return {pair for part in parts for pair in walk(*part)}
+        return {(name, p.name) for p in command.params if p.name in named}
+
+    found = walk(typer.main.get_command(app)) - {("verify", "certificate")}  # which reads one
+    assert found | {("convert", "target")} == set(WRITING)
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"), [("/nowhere", "not exist"), ("/proc", "can be written")]
+)
+@pytest.mark.parametrize("option", WRITING)
+def test_a_folder_that_takes_no_file_is_told_before_the_work(
+    option: tuple[str, str], folder: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if folder == "/proc" and not Path("/proc/self").exists():
+        pytest.skip("no folder here that refuses every file")
+    if option[0] == "papers" and folder == "/nowhere":
+        pytest.skip("it makes its folder")
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the work has begun")
+
+    for work in ("io.load", "cli.training.fit_table.read", "dying.basins.basin"):
+        monkeypatch.setattr(f"relunorm.{work}", never)
+    arguments, ending = WRITING[option]
+    done = CliRunner().invoke(app, [*option[0].split(), *arguments, f"{folder}/file{ending}"])
+    assert isinstance(done.exception, InvalidInputError | OSError)
+    assert f"{folder}/file{ending}" in str(done.exception)
+    if option[0] != "papers":
+        assert why in str(done.exception)
 
 
 def test_an_answer_without_a_proof_is_printed_all_the_same(tmp_path: Path) -> None:

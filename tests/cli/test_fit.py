@@ -111,9 +111,9 @@ def test_degenerate_tables_are_fitted_or_refused(table, capsys, make, note):
 
 def test_time_limit_is_marked(table, capsys):
     arguments = ("--target", "y", "--time-limit", "0.001", "--json")
-    _, shown, _ = run(capsys, table(), *arguments)
+    code, shown, _ = run(capsys, table(), *arguments)
     document = json.loads(shown)
-    assert document["stopped"] == "time limit"
+    assert (code, document["stopped"]) == (3, "time limit")
     assert "stopped early" in document["notes"][0]
 
 

@@ -185,6 +185,15 @@ def test_a_target_of_words_points_to_classify(tmp_path, capsys):
     assert "use --classify" in " ".join(error.split())
 
 
+@pytest.mark.parametrize(("y", "fault"), [(X[:, 0], "fractions"), (np.eye(90), "90 columns")])
+def test_a_target_of_numbers_is_not_classified(tmp_path, capsys, y, fault):
+    np.savez(tmp_path / "d.npz", x=X, y=y)
+    code, shown, error = run(capsys, str(tmp_path / "d.npz"), "--classify")
+    assert (code, shown) == (2, "")
+    assert fault in error
+    assert "leave --classify out" in " ".join(error.split())
+
+
 @pytest.mark.parametrize("ending", ["onnx", "npz"])
 def test_a_fitted_file_reads_its_own_table(tmp_path, capsys, ending):
     hue = np.where(np.arange(90) % 7 == 0, "none", np.where(X[:, 0] > 0.5, "red", "blue"))

@@ -16,7 +16,7 @@ from relunorm.arithmetic.certain import exact_output
 from relunorm.bounds.form import fits
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import VERSION, Tape
 

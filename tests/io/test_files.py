@@ -16,7 +16,7 @@ from strategies import ARCHIVES, networks
 
 import relunorm as rn
 from relunorm.atomic import atomic_path, write_bytes
-from relunorm.errors import ModelFileError, RelunormError, UnsupportedFormatError
+from relunorm.errors import MissingFileError, ModelFileError, RelunormError, UnsupportedFormatError
 
 SMALL = rn.Network.from_weights([[[1.0, -2.0], [0.5, 1.0]], [[1.0, 1.0]]], [[0.1, 0.2], [0.3]])
 
@@ -188,6 +188,11 @@ def test_a_folder_is_no_place_to_write_to(tmp_path: Path) -> None:
         write_bytes(tmp_path, b"new")
     assert caught.value.filename == str(tmp_path)
     assert not list(tmp_path.parent.glob(".*.tmp"))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"none: there is no such folder"):
+        rn.save(rn.Network.from_weights([[[1.0]]]), tmp_path / "none" / "net.npz")
 
 
 def test_a_failed_save_keeps_the_old_model(tmp_path: Path) -> None:

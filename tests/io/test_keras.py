@@ -212,8 +212,12 @@ def test_subclassed_layers_and_models_are_refused():
         rn.load(keras.Sequential([L.Dense(2)]))
 
 
-def test_several_inputs():
+def test_several_inputs_or_outputs():
     first, second = keras.Input((2,)), keras.Input((2,))
+    two = keras.Model(first, [L.Dense(1)(first), L.Dense(3)(first)])
+    with pytest.raises(UnsupportedFormatError, match=r"2 outputs.*model\.outputs\[0\]"):
+        rn.load(two)
+    assert rn.load(keras.Model(two.inputs[0], two.outputs[1])).output_size == 3
     with pytest.raises(UnsupportedFormatError, match="2 inputs"):
         rn.load(keras.Model([first, second], L.Add()([first, second])))
 

@@ -289,6 +289,8 @@ KERAS = {
     "RandomTranslation": (_sequential(lambda L: L.RandomTranslation(0.3, 0.3)), (3, 4, 2)),
     "RandomContrast": (_sequential(lambda L: L.RandomContrast(0.3)), (3, 4, 2)),
     "ReLU from a threshold": (_sequential(lambda L: L.ReLU(threshold=1.0)), (5,)),
+    "ReLU of every option": (_sequential(lambda L: L.ReLU(1.0, 0.1, 0.2)), (5,)),
+    "ReLU between two ends": (_sequential(lambda L: L.ReLU(max_value=1.0, threshold=0.2)), (5,)),
     "slices": (g(lambda ops, x: x[:, 1:3] - x[:, ::2]), (4,)),
     "arithmetic": (g(lambda ops, x: 2 - (x + VALUES) * VALUES / 3), (3, 4)),
     "maximum": (g(lambda ops, x: ops.maximum(x, 0.5) - ops.minimum(VALUES, x)), (3, 4)),

@@ -317,7 +317,13 @@ def _zero_width(graph: onnx.GraphProto) -> None:
 
 
 def _two_inputs(graph: onnx.GraphProto) -> None:
-    graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1]))
+    _unused_input(graph)
+    graph.node.insert(0, helper.make_node("Add", ["z", "x"], ["zx"]))
+    graph.node[1].input[0] = "zx"
+
+
+def _unused_input(graph: onnx.GraphProto) -> None:
+    graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 6]))
 
 
 def _leaving(graph: onnx.GraphProto) -> None:
@@ -334,7 +340,7 @@ def _leaving(graph: onnx.GraphProto) -> None:
         (_huge, "claims"),
         (_nan, "NaN"),
         (_zero_width, "node0"),
-        (_two_inputs, "2 inputs"),
+        (_two_inputs, r"2 inputs \('x', 'z'\).*FloatTensorType"),
         (_leaving, "external|pass the path"),
         (lambda g: g.initializer[0].dims.append(2), "claims"),
         (lambda g: g.output.pop(), "0 outputs"),
@@ -355,6 +361,13 @@ def test_damaged_graphs_are_explained(change, message: str, tmp_path: Path) -> N
     with pytest.raises((ModelFileError, InvalidNetworkError), match=message) as caught:
         rn.load(path)
     assert "damaged.onnx" in str(caught.value)
+
+
+def test_an_input_that_nothing_reads_is_passed_over() -> None:
+    proto = _damage(lambda graph: None)
+    before = rn.load(proto).digest
+    _unused_input(proto.graph)
+    assert rn.load(proto).digest == before
 
 
 def test_unnamed_nodes_work() -> None:

@@ -11,6 +11,7 @@ from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_regression
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, TweedieRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
@@ -89,6 +90,17 @@ def test_what_scikit_learn_cannot_hold() -> None:
         rn.load(MLPRegressor(activation="tanh"))
 
 
+def test_a_search_without_a_best_estimator_says_so() -> None:
+    search = GridSearchCV(LinearRegression(), {"positive": [False]}, cv=2, refit=False)
+    with pytest.raises(InvalidNetworkError, match="GridSearchCV is not fitted; call fit first"):
+        rn.load(search)
+    with pytest.raises(InvalidNetworkError, match="TransformedTargetRegressor is not fitted"):
+        rn.load(TransformedTargetRegressor(MLPRegressor()))
+    x = np.arange(8.0)[:, None]
+    with pytest.raises(InvalidNetworkError, match="has no best estimator; search with refit=True"):
+        rn.load(search.fit(x, x[:, 0]))
+
+
 @pytest.mark.parametrize("ending", ["", "onnx", *ARCHIVES])
 def test_the_columns_of_a_dataframe_are_found_by_name(ending: str, tmp_path) -> None:
     pandas = pytest.importorskip("pandas")
@@ -149,6 +161,25 @@ def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
     assert found.precision == "float32"
     if kind == "perceptron":  # the others keep their weights in attributes, which are float32
         assert rn.load(convert(pipeline, x[:1])).precision == "float64"
+
+
+def test_an_export_with_an_input_for_every_column_is_read_as_a_table() -> None:
+    convert = pytest.importorskip("skl2onnx").to_onnx
+    ort = pytest.importorskip("onnxruntime")
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)).astype(np.float32), columns=["b", "a", "c"])
+    steps = ColumnTransformer([("s", StandardScaler(), ["a", "b"]), ("m", MinMaxScaler(), ["c"])])
+    last = MLPRegressor(hidden_layer_sizes=(4,), max_iter=20, random_state=0)
+    pipeline = fitted(make_pipeline(steps, last), frame, frame["a"] * frame["c"])
+    exported = convert(pipeline, frame[:1])
+    assert len(exported.graph.input) == 3
+    network = rn.load(exported)
+    assert [column.name for column in network.columns] == ["b", "a", "c"]
+    session = ort.InferenceSession(exported.SerializeToString())
+    (own,) = session.run(None, {name: frame[[name]].to_numpy() for name in frame})
+    np.testing.assert_allclose(network(frame[["b", "a", "c"]].to_numpy()), own, atol=1e-5)
+    np.testing.assert_allclose(network.predict(frame[["c", "b", "a"]]), own, atol=1e-5)
 
 
 def _counts(rows: int = 200) -> np.ndarray:
@@ -244,6 +275,32 @@ def test_the_link_of_a_generalized_linear_model_is_its_head(power: float) -> Non
     x = np.random.default_rng(4).normal(size=(30, 2))
     model = TweedieRegressor(power=power).fit(x, np.exp(x[:, 0]))
     np.testing.assert_allclose(rn.load(model).predict(x)[:, 0], model.predict(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_gaps_of_a_named_column_are_filled_as_its_imputer_does(parts: bool, tmp_path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0, np.nan, 9.0], "b": [np.nan, 3.0, 4.0, -1.0]})
+    step: Any = SimpleImputer(strategy="median")
+    if parts:
+        scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+        step = ColumnTransformer([("b", scaled, ["b"]), ("a", SimpleImputer(), [0])])
+    model = make_pipeline(step, LinearRegression()).fit(frame, [1.0, 2.0, 4.0, 3.0])
+    network = rn.load(model)
+    assert [column.fill for column in network.columns] == ([4.0, 3.0] if parts else [2.0, 3.0])
+    np.testing.assert_allclose(network(frame[["b", "a"]])[:, 0], model.predict(frame))
+    assert np.isnan(network(frame.to_numpy())[0, 0])
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    rows = read_table(tmp_path / "gaps.csv", columns=network.columns).x
+    np.testing.assert_allclose(network(rows)[:, 0], model.predict(frame))
+
+
+def test_an_imputer_of_a_number_is_refused() -> None:
+    """It changes complete rows, too: a network that passed them on was another function."""
+    x = np.array([[-1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    model = make_pipeline(SimpleImputer(missing_values=-1), LinearRegression()).fit(x, x[:, 1])
+    with pytest.raises(UnsupportedOperationError, match="replaces a number, not what is missing"):
+        rn.load(model)
 
 
 def test_several_labels_and_an_imputer_from_their_own_onnx() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from relunorm.errors import InvalidInputError
 from relunorm.io.domains import parse_domain
 from relunorm.io.table import Table, read_table
+from relunorm.io.table.mixed import read_mixed
 
 ROWS = 'a,kind,b\n1,"z, last",2\n3,first,4\ntrue,first,6\n'
 
@@ -106,3 +108,28 @@ def test_without_a_target_text_is_met_with_a_word_about_it(make, tmp_path: Path)
         InvalidInputError, match=r"column 'kind'.*if it is the target.*--target kind"
     ):
         read_table(make(tmp_path), None, 2, text=True)
+
+
+def test_words_and_gaps_of_a_parquet_file_are_read_as_those_of_a_text(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    hue = arrow.array(["red", "blue", None, "red"]).dictionary_encode()
+    columns = {"n": [1, None, 3, 4], "hue": hue, "up": [True, False, True, True]}
+    y = arrow.array([0.1, 0.25, 1e-300, 7.0])
+    parquet.write_table(arrow.table({**columns, "y": y}), tmp_path / "t.parquet")
+    lines = ("n,hue,up,y", "1,red,True,0.1", ",blue,False,0.25", "3,,True,1e-300", "4,red,True,7.0")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    paths = tmp_path / "t.csv", tmp_path / "t.parquet"
+    text, found = (read_mixed(path, "y", one_hot=True, gaps=True) for path in paths)
+    assert found.names == ("n", "hue=blue", "hue=red", "up")
+    assert found.x[0].tolist() == [1, 0, 1, 1]
+    assert np.isnan(found.x[1, 0])
+    assert found.x[2].tolist() == [3, 0, 0, 1]
+    filled = tuple(replace(c, fill=2.0 if not c.words else 0.0) for c in found.columns)
+    again = [read_table(path, "y", columns=filled) for path in paths]
+    for a, b in ((text, found), again):
+        np.testing.assert_array_equal(a.x, b.x)
+        np.testing.assert_array_equal(a.y, b.y)
+        assert (a.names, a.columns) == (b.names, b.columns)
+    assert again[1].x[1, 0] == 2

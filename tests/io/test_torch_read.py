@@ -506,10 +506,16 @@ def test_nothing_is_printed(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_data_dependent_control_flow():
+def test_data_dependent_control_flow(capfd):
     module = Lambda(lambda x: x if x.sum() > 0 else -x)
-    with pytest.raises(UnsupportedFormatError, match=r"torch.export could not trace"):
-        rn.load(module, example=3)
+    linear = nn.Linear(2, 2)
+    guessed = Lambda(lambda x: linear(x) if x.sum() > 0 else x)
+    guessed.linear = linear
+    for asked, example in ((module, 3), (guessed, None)):
+        with pytest.raises(UnsupportedFormatError, match=r"torch.export could not trace") as caught:
+            rn.load(asked, example=example)
+        assert "chooses by values of its input (test_torch_read.py, line" in str(caught.value)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from relunorm.papers import (
     world_of,
 )
 from relunorm.papers.checklist import CHECKLIST, WITHOUT_ROW, items
-from relunorm.papers.exhibit import cost_of, costs, judged
+from relunorm.papers.exhibit import judged
 from relunorm.papers.rescaling.lemma import lemma1, printed_construction
 from relunorm.papers.run import code_of
 
@@ -90,6 +91,16 @@ def test_the_rows_cover_the_checklist(paper):
     assert len(set(items(paper))) == len(items(paper))  # none twice
     assert all(CHECKLIST[paper].values())
     assert set(CHECKLIST) == set(PAPERS) == set(TITLES)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_words_are_of_exhibits_that_exist(paper):
+    file = ROOT / "src" / "relunorm" / "papers" / paper / "statements.json"
+    words = json.loads(file.read_text(encoding="utf-8"))
+    assert list(words["titles"]) == list(exhibits(paper))
+    assert all(words["titles"].values())
+    for part in ("notes", "costs", "columns"):
+        assert set(words[part]) <= set(words["titles"])
 
 
 NUMBERED = re.compile(
@@ -168,12 +179,10 @@ def test_verdicts_of_the_exact_exhibits(paper, name, quick):
 
 
 def test_judged_keeps_the_code_and_the_items():
-    @costs(3)
     def judge(found, world):
         return [Claim("one", "p", passing())]
 
     made = judged(lemma1, judge)
-    assert cost_of(made) == 3
     assert [claim.item for claim in made(world_of("rescaling", tiny=True)).claims] == ["one"]
     first, second = code_of(made)
     assert first["name"] == "relunorm.papers.rescaling.lemma.lemma1"

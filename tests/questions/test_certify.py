@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import json
 import signal
+import types
 from fractions import Fraction
 from itertools import pairwise
 
@@ -445,6 +446,51 @@ def test_time_that_is_left_goes_to_the_rows_that_are_undecided(monkeypatch):
     assert (left.verdict, left.reason) == ("unknown", certify_module.ROUNDING)
 
 
+def test_an_interval_that_is_not_closed_says_why(tmp_path, monkeypatch):
+    net = Network.from_weights([[[1.0], [-1.0]]])
+    model, data = tmp_path / "m.npz", tmp_path / "d.csv"
+    rn.save(net, model)
+    data.write_text("a\n4.0\n")
+    arguments = ["certify", str(model), "--data", str(data)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert "not closed" not in done.stdout
+    decide, patience = certify_module.decide_any, [3]
+
+    def run(network, domain, groups, clock, *rest):
+        """The time of every search is up before it ends, but for the last few."""
+        patience[0] -= 1
+        if patience[0] > 0:
+            return decide(network, domain, groups, clock, *rest)
+        clock.ends = clock.began
+        return types.SimpleNamespace(verdict="unknown", stopped="", nodes=0, point=None)
+
+    monkeypatch.setattr(certify_module, "decide_any", run)
+    (row,) = rn.certify(net, [[4.0]], time_limit=3600).rows
+    low, high = row.radius
+    assert row.adversarial is not None
+    assert 0 < low < 4 <= high
+    assert high - low > 0.01 * high
+    assert row.reason == "time limit"
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 3
+    assert "1 row not closed: time limit" in done.stdout
+    patience[0] = 3  # what the first attempt proved holds for the second
+
+    def once(job, row, clock, before=None):
+        if before is None:
+            return largest(job, row, clock)
+        patience[0] = 0
+        again = largest(job, row, clock, before)
+        assert again.radius == before.radius
+        return again
+
+    largest = certify_module._Job.largest
+    monkeypatch.setattr(certify_module._Job, "largest", once)
+    (row,) = rn.certify(net, [[4.0]], time_limit=3600).rows
+    assert row.radius == (low, high)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -478,6 +524,14 @@ def test_the_command_line(tmp_path):
     done = CliRunner().invoke(app, arguments[:-1])
     assert done.exit_code == 0
     assert "safe up to" in done.stdout
+    assert "accuracy against radius" in done.stdout
+    rn.save(net.replace(head=Head(classes=("no", "yes"))), model)
+    data.write_text("a\n3.0\n0.25\n")
+    done = CliRunner().invoke(app, [*arguments[:4], "--eps", "0.5"])  # agreement with itself
+    assert "yes" in done.stdout
+    assert "accuracy" not in done.stdout
+    assert "the model's own answer" in " ".join(done.stdout.split())
+    assert rn.certify(model, [[3.0]], 0.5).classes == ("no", "yes")
     data.write_text("a,kind\n3.0,yes\nnan,no\n")
     done = CliRunner().invoke(app, [*arguments, "--eps", "0.5"])
     assert done.exit_code == 2

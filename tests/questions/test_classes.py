@@ -90,6 +90,43 @@ def test_what_the_model_says_comes_first() -> None:
     assert (by_number[1].source, by_number[1].names) == ("numbers", ("c", "a", "b"))
 
 
+def test_the_classes_of_the_model_in_another_order_are_refused() -> None:
+    for own, other in [(("c", "a", "b"), ["a", "b", "c"]), ((5, 3, 4), ["3", "4", "5"])]:
+        said = NET.replace(head=Head((), own))
+        for labels in (np.array(own)[WINNER], np.eye(3)[WINNER]):
+            with pytest.raises(InvalidInputError, match=f"but the model's order is '{own[0]}'"):
+                make_case(said, X, labels, None, name="", classes=other)
+        case = make_case(said, X, np.array(own)[WINNER], None, name="", classes=list(own))
+        assert case.y is not None
+        assert case.y.tolist() == WINNER.tolist()
+
+
+def test_numbers_for_two_classes_with_names_are_a_guess_that_the_data_may_refute() -> None:
+    """Which of two words is 1, or true, nobody said; true counted as the second word, "no"."""
+    head = Head((Step("sigmoid"),), ("yes", "no"))
+    codes, classes = found(SIDE, model=head, outputs=ONE)
+    assert codes == SIDE.tolist()
+    assert (classes.names, classes.guessed) == (("yes", "no"), True)
+    net = rn.Network.from_weights([[[1.0, 0.0, 0.0]]], [[-np.median(X[:, 0])]]).replace(head=head)
+    shown = rn.certify(net, X[:4], radius=1e-9, label=SIDE[:4])
+    assert [row.label for row in shown.rows] == SIDE[:4].tolist()
+    assert (shown.classes, shown.classes_from) == (("yes", "no"), "sorted")
+    for labels, message in [
+        (SIDE == 0, "true and false, but the model's classes are 'yes', 'no'.*--classes"),
+        (1 - SIDE, "numbers, but the .* 0 of 60 rows are right, in another order 60"),
+    ]:
+        for asked in (labels, labels.astype(object)):
+            with pytest.raises(InvalidInputError, match=message):
+                as_classes(asked, model=head, outputs=ONE)
+            with pytest.raises(InvalidInputError, match=message):
+                rn.certify(net, X, radius=1e-9, label=asked)
+    with pytest.raises(InvalidInputError, match="in another order 60"):
+        rn.certify(net, X, radius=1e-9, label=1 - 2 * SIDE)
+    mapped, classes = found(SIDE == 0, given=["True", "False"], model=head, outputs=ONE)
+    assert mapped == SIDE.tolist()
+    assert classes.source == "given"
+
+
 def test_numbers_that_are_no_labels_stay_numbers() -> None:
     for target in (OUTPUTS[:, 0], np.arange(60), WINNER + 0.5, OUTPUTS):
         assert as_classes(target, outputs=OUTPUTS) is None

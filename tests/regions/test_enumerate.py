@@ -489,7 +489,7 @@ def test_batches_are_small_where_a_region_costs_much():
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
-    from relunorm.regions.kernels.pack import pack_box
+    from relunorm.regions.kernels.pack import pack
 
     rng = np.random.default_rng(0)
     thin = sp.random_array((7, 5), density=0.3, rng=rng, format="csr")
@@ -501,7 +501,7 @@ def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
             Layer(Affine({0: np.eye(7, 3), 1: middle}, np.ones(7))),
         ]
         net = Network(layers, Affine({2: rest[1]}, np.zeros(2)), input_shape=3)
-        return pack_box(net, np.array([1.0, 2.0, 3.0]), np.ones(3), by_columns)
+        return pack(net, np.array([1.0, 2.0, 3.0]), np.ones(3), by_columns, sparse=True)
 
     for a, b in zip(packed(thin), packed(thin.toarray()), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from report.validation import random_network
 
 import relunorm as rn
@@ -230,6 +232,22 @@ def test_the_first_screen_of_a_phone_holds_the_answer(browser: Any, tmp_path: Pa
     assert opened.page.inner_text(".answer .huge") == "100 %"
     opened.page.click(".answer a")  # what to do
     assert opened.page.is_visible("#overview")
+    opened.close()
+
+
+def test_a_shadow_tells_of_tabs_beyond_the_edge(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo, viewport={"width": 390, "height": 844})
+    strip = opened.page.locator('[role="tablist"]')
+
+    def shaded() -> list[bool]:
+        """Whether the left and the right edge, above the words, differ from the middle."""
+        above = imread(BytesIO(strip.screenshot()))[2]
+        middle = above[len(above) // 2]
+        return [bool(np.abs(above[end] - middle).max() > 0.1) for end in (0, -1)]
+
+    assert shaded() == [False, True]
+    strip.evaluate("strip => { strip.scrollLeft = 1e6; }")
+    assert shaded() == [True, False]
     opened.close()
 
 

@@ -43,6 +43,23 @@ def test_counts_of_a_classifier_are_those_of_scikit_learn() -> None:
     assert (sum(bars["right"]), sum(bars["wrong"])) == (right, 80 - right)
 
 
+def test_a_model_of_several_labels_is_no_regression() -> None:
+    net = NET.replace(head=Head((Step("sigmoid"),)))
+    y = (net(X) > 0) ^ (RNG.random((80, 4)) < 0.1)
+    body = quality.compute(case(net, y=y.astype(float)), 1.0)
+    right = metrics.accuracy_score(y, net(X) > 0, normalize=False)
+    assert body["accuracy"] == {"kind": "exact", "right": right, "rows": 80}
+    tables = metrics.multilabel_confusion_matrix(y, net(X) > 0)
+    for row, ((no, false), (missed, both)) in zip(body["labels"]["rows"], tables, strict=True):
+        counts = {"right": no + both, "have": missed + both, "said": false + both, "both": both}
+        assert row == counts
+    document = rn.report(net, X, y.astype(float), time_limit=0).to_dict()
+    document["sections"]["quality"] |= {"status": "done", "body": body}
+    check(document)
+    body = quality.compute(case(net, y=y + 0.5), 1.0)  # numbers after all
+    assert body["type"] == "numbers"
+
+
 def test_the_least_sure_rows_are_those_with_the_smallest_margins() -> None:
     rows = quality.compute(case(classes=list(NAMES)), 1.0)["unsure"]["rows"]
     top = np.sort(NET(X), axis=1)

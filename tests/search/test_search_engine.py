@@ -17,9 +17,9 @@ from relunorm.bounds.node import node_of
 from relunorm.bounds.tighten import tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
+from relunorm.search.chunk import Space
 from relunorm.search.engine import Search
-from relunorm.search.space import Space
 
 #: The part of a kernel by itself.
 tightened = kernel(tighten.py_func)

@@ -13,7 +13,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Clock, Teller
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape

@@ -18,7 +18,7 @@ from relunorm import Box, Network, Polytope
 from relunorm.cli import app, main
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.questions.vnnlib import parse_vnnlib
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, Tape

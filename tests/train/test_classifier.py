@@ -154,6 +154,20 @@ def test_the_stretch_of_known_log_odds_is_found(seed, factor):
     assert found == pytest.approx(factor, rel=0.1)
 
 
+@pytest.mark.parametrize("rare", [6, 60, 2000])
+def test_rows_that_are_all_right_stretch_no_further_than_their_number_allows(rare):
+    y = (np.arange(rare + 2000) < rare).astype(float)[:, None]
+    weight = np.full(len(y), 1 / len(y))
+    sure = (rare * (rare + 1) / (rare + 2) + 2000 * 2001 / 2002) / len(y)  # by Laplace's rule
+    found = stretch_of(3.0 * (2 * y - 1), y, weight)
+    assert found == pytest.approx(np.log(sure / (1 - sure)) / 3, rel=1e-3)
+    # the others are beyond doubt: it is the rare ones that are to say how far
+    allowed = max(1.0, np.log(rare + 1) / 3)
+    assert stretch_of(np.where(y > 0, 3.0, -40.0), y, weight) <= allowed
+    both = np.hstack([y, 1 - y])
+    assert stretch_of(np.hstack([3.0 * y, 40.0 * (1 - y)]), both, weight) <= allowed
+
+
 def test_outputs_are_stretched_where_the_penalty_holds_them_back():
     x, y = make_circles(400, noise=0.08, factor=0.5, random_state=3)
     loss = {}
@@ -231,5 +245,7 @@ def test_wrong_arguments_are_named(wrong, message):
 def test_labels_that_make_no_classes_are_refused():
     with pytest.raises(InvalidInputError, match="one class only"):
         ReLUClassifier().fit([[0.0], [1.0]], [1, 1])
+    with pytest.raises(InvalidInputError, match=r"label type: continuous.*ReLURegressor"):
+        ReLUClassifier().fit([[0.0], [1.0]], [0.25, 0.75])
     with pytest.raises(InvalidInputError, match="labels of several kinds"):
         ReLUClassifier().fit([[0.0], [1.0]], np.array(["a", None], dtype=object))

@@ -171,10 +171,12 @@ def from_network(
     ]
 
 
-def chosen(named: dict[str, Any], layers: Sequence[str] | None) -> dict[str, Any]:
+def chosen(
+    named: dict[str, Any], layers: Sequence[str] | None, what: str = "layer"
+) -> dict[str, Any]:
     if layers is None:
         return named
     missing = [name for name in layers if name not in named]
     if missing:
-        raise InvalidInputError(f"no layer {missing[0]!r}; there are {', '.join(named)}")
+        raise InvalidInputError(f"no {what} {missing[0]!r}; there are {', '.join(named)}")
     return {name: named[name] for name in layers}

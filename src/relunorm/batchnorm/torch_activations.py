@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relunorm.arguments import real_numbers
-from relunorm.batchnorm.activations import Raw, Settings, pick_points
+from relunorm.batchnorm.activations import Raw, Settings, chosen, pick_points, raw_of
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.nn.batchnorm import DecomposedBatchNorm
 
@@ -75,27 +75,11 @@ def _whole(
     layers: Sequence[str] | None,
 ) -> list[Raw]:
     found: list[Raw] = []
-    index = torch.from_numpy(picks)
 
     def receive(name: str, output: Tensor) -> None:
         flat, rounding = _flat(name, output)
-        exponent = _exponent(flat)
-        used = _scaled(flat[index.to(flat.device)], exponent)
-        gram = used @ used.T
-        singular = torch.linalg.svdvals(used)
-        active = (flat > 0).sum(dim=0)
-        found.append(
-            Raw(
-                name,
-                tuple(output.shape[1:]),
-                gram.cpu().numpy(),
-                singular.cpu().numpy(),
-                rounding,
-                active.cpu().numpy(),
-                len(flat),
-                exponent,
-            )
-        )
+        raw = raw_of(name, flat.cpu().numpy(), picks, rounding)
+        found.append(replace(raw, shape=tuple(output.shape[1:])))
 
     _forward(model, modules, inputs, receive, layers)
     return found
@@ -289,12 +273,9 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 def _modules(model: nn.Module, layers: Sequence[str] | None) -> dict[str, nn.Module]:
     named = {name or "(model)": module for name, module in model.named_modules()}
     if layers is not None:
-        missing = [name for name in layers if name not in named]
-        if missing:
-            raise InvalidInputError(f"no module {missing[0]!r}; there are {', '.join(named)}")
-        return {name: named[name] for name in layers}
-    chosen: dict[str, nn.Module] = {k: m for k, m in named.items() if isinstance(m, ACTIVATIONS)}
-    return chosen or {name: m for name, m in named.items() if not any(m.children())}
+        return chosen(named, layers, "module")
+    active: dict[str, nn.Module] = {k: m for k, m in named.items() if isinstance(m, ACTIVATIONS)}
+    return active or {name: m for name, m in named.items() if not any(m.children())}
 
 
 @dataclass(frozen=True, eq=False)

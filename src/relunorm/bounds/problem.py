@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,9 @@ from relunorm.arithmetic.floats import grain
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
+
+#: Networks narrower than this are bounded on one thread.
+NARROW = 1_024
 
 
 @dataclass(frozen=True)
@@ -164,3 +168,14 @@ class Bounds:
         for bounds in (self.lower, self.upper, self.low, self.high):
             bounds.pop()
         self.append(lower, upper)
+
+
+def few_threads(network: Network) -> AbstractContextManager[Any]:
+    """One BLAS thread while bounding a narrow network; no change for a wide one.
+
+    Small products are slower on several threads than on one (much slower on a busy machine), and
+    on one thread the same call gives the same bits.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1 if max(network.widths) < NARROW else None, "blas")

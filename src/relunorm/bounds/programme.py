@@ -17,9 +17,7 @@ import numpy as np
 
 from relunorm.bounds.kernel import chord, part
 from relunorm.bounds.memory import MOST_INPUTS, MOST_VARIABLES
-from relunorm.bounds.node import (
-    bound_of,
-)
+from relunorm.bounds.node import bound_of
 from relunorm.compiled.simplex import EMPTY, Workspace, descend
 
 #: Multiple of a contradiction among the rows that is added to a goal.

@@ -21,6 +21,12 @@ Json = Annotated[
 #: The option of every command that shows its progress.
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 
+#: Of a command whose answer gets better with time, and of one whose answer has a proof.
+TimeLimit = Annotated[float, typer.Option(help="Seconds in all; what is known then is the answer.")]
+Proof = Annotated[
+    str | None, typer.Option(help="Write the proof to this file, JSON; relunorm verify replays it.")
+]
+
 #: Threads or processes of a command that can use several.
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")

@@ -92,11 +92,24 @@ def check_writable(path: str | Path | None, what: str = "plots", *endings: str) 
 
 
 def check_folder(*paths: str | Path | None) -> None:
-    """Refuse to write into a folder that is not there."""
+    """Refuse to write into a folder that is not there, or that lets nothing be written."""
+    from tempfile import TemporaryFile
+
     for path in paths:
-        if path is not None and not Path(path).resolve().parent.is_dir():
-            folder = Path(path).resolve().parent
+        if path is None:
+            continue
+        folder = Path(path).resolve().parent
+        if not folder.is_dir():
             raise InvalidInputError(f"{path}: the folder {folder} does not exist")
+        if Path(path).is_dir():
+            raise InvalidInputError(f"{path}: this is a folder, expected a file")
+        try:
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InvalidInputError(
+                f"{path}: nothing can be written to the folder {folder} ({why})"
+            ) from None
 
 
 def check_model_out(path: str | None) -> None:

@@ -289,9 +289,12 @@ def check_count(count: int) -> int:
 def vector(values: ArrayLike, what: str) -> Vector:
     """A read-only vector of finite, not absurdly large numbers."""
     try:
-        array = np.atleast_1d(np.array(values, dtype=np.float64))
+        given = np.asarray(values)
+        array = np.atleast_1d(np.array(given, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidDomainError(f"{what} is not a list of numbers: {error}") from None
+    if given.dtype.kind in "USTmM":  # numpy reads such as numbers without a word
+        raise InvalidDomainError(f"{what} holds text or dates ({given.dtype}), expected numbers")
     if array.ndim != 1 or not array.size:
         raise InvalidDomainError(f"{what} has shape {array.shape}, expected a non-empty vector")
     if not np.isfinite(array).all():

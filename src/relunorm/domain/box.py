@@ -56,7 +56,8 @@ class Box(Domain):
         Args:
             points: shape (n, d), or (n, *shape) for images, flattened in C order.
         """
-        rows = np.asarray(points, dtype=np.float64)
+        dense = points.toarray() if hasattr(points, "toarray") else points  # of scipy.sparse
+        rows = np.asarray(dense, dtype=np.float64)
         if rows.ndim < 2 or not rows.size:
             raise InvalidDomainError(
                 f"data of shape {rows.shape}: expected (n, d), both at least 1"

@@ -6,7 +6,6 @@ and a smaller gamma is a larger window on the same map.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arguments import real_number, whole_number
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
 from relunorm.dying.cones import dead_below
@@ -68,11 +68,6 @@ class BasinMap(Shown):
     def axis(self) -> NDArray[np.float64]:
         """The grid's coordinates, the same for w and b."""
         return np.linspace(-self.extent, self.extent, len(self.classes))
-
-    def in_dead_cone(self, epsilon: float = 1e-4) -> NDArray[np.bool_]:
-        """Which starts ended with a firing probability below eps."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.b / np.abs(self.w) < dead_below(epsilon)
 
     def __repr__(self) -> str:
         return (
@@ -134,8 +129,13 @@ def basin(
     >>> basin(gamma=1.0, beta=0.0, grid=21)
     BasinMap(gamma=1, beta=0: optimum 62.4%, dead 37.6%, other 0.0%)
     """
-    _check(gamma, beta, eta, grid, extent, delta, near, max_steps)
-    grid, max_steps = int(grid), int(max_steps)
+    for name, value in (("gamma", gamma), ("eta", eta), ("extent", extent), ("near", near)):
+        if real_number(name, value) <= 0:
+            raise InvalidInputError(f"{name} is {value}, expected a finite number above 0")
+    real_number("delta", delta)
+    if not 0 <= beta < 1:
+        raise InvalidInputError(f"beta is {beta}, expected a momentum in [0, 1)")
+    grid, max_steps = whole_number("grid", grid, 1), whole_number("max_steps", max_steps, 1)
     if not (update_tolerance > 0 and gradient_tolerance > 0):
         raise InvalidInputError("update_tolerance and gradient_tolerance must be above 0")
     axis = np.linspace(-extent, extent, grid) / gamma
@@ -235,28 +235,6 @@ def _engine(device: str | None, mode: str | None) -> _Engine:
         lambda v: v.cpu().numpy(),
         lambda done: min(max(160, done), 20_000),
     )
-
-
-def _check(
-    gamma: float,
-    beta: float,
-    eta: float,
-    grid: int,
-    extent: float,
-    delta: float,
-    near: float,
-    max_steps: int,
-) -> None:
-    for name, value in (("gamma", gamma), ("eta", eta), ("extent", extent), ("near", near)):
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidInputError(f"{name} is {value}, expected a finite number above 0")
-    if not math.isfinite(delta):
-        raise InvalidInputError(f"delta is {delta}, expected a finite number")
-    if not 0 <= beta < 1:
-        raise InvalidInputError(f"beta is {beta}, expected a momentum in [0, 1)")
-    for name, value in (("grid", grid), ("max_steps", max_steps)):
-        if value != int(value) or value < 1:
-            raise InvalidInputError(f"{name} is {value}, expected a whole number of at least 1")
 
 
 #: Optimum, dead, other.

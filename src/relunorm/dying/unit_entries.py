@@ -85,7 +85,7 @@ def duplicate_units(affine: Affine, units: UnitEntries) -> NDArray[np.int64]:
 
     Entries that are constant 0, as at a border, are equal; a unit of nothing else is no duplicate.
     """
-    found, zero = _duplicates(affine)
+    found, zero = duplicates(affine)
     kind = np.where(found >= 0, found, np.arange(len(found)))
     kind[zero] = -1
     first: dict[bytes, int] = {}
@@ -97,21 +97,17 @@ def duplicate_units(affine: Affine, units: UnitEntries) -> NDArray[np.int64]:
     return repeats
 
 
-def duplicates(affine: Affine, tolerance: float = 1e-10) -> NDArray[np.int64]:
-    """For every row, an earlier row that is a positive multiple of it (bias included), or -1.
+def duplicates(
+    affine: Affine, tolerance: float = 1e-10
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """For every row, an earlier row that is a positive multiple of it (bias included), or -1; and
+    which rows are zero, which never are duplicates.
 
     Rows are scaled to length 1 and sorted by a random projection, which leaves runs of rows with
     nearly the same one. Each is compared in full with the first row of its run; those that differ
     form the runs of the next round. So a thousand copies cost one comparison each, and the whole is
-    near-linear in the size of the matrix. Rows of zeros are never duplicates.
+    near-linear in the size of the matrix.
     """
-    return _duplicates(affine, tolerance)[0]
-
-
-def _duplicates(
-    affine: Affine, tolerance: float = 1e-10
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The earlier rows, and which rows are zero."""
     blocks = [sp.csr_array(m) for m in affine.terms.values()]
     table = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
     for length in (_largest, _euclidean):  # the first one keeps the squares of the second finite

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import onnx
 import scipy.sparse as sp
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from relunorm import __version__
 from relunorm.atomic import write_bytes
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.onnx.write import Graph, windows
+from relunorm.network.structure import Geometry
 
 #: int16 and uint16 may be quantized from this version of the operators on.
 OPSET, IR_VERSION = 21, 10
@@ -50,11 +51,10 @@ def write_qdq(network: IntegerNetwork, path: str | Path) -> None:
     write_bytes(path, to_qdq(network).SerializeToString())
 
 
-class _Writer:
+class _Writer(Graph):
     def __init__(self, network: IntegerNetwork):
+        super().__init__()
         self.network = network
-        self.nodes: list[onnx.NodeProto] = []
-        self.tensors: list[onnx.TensorProto] = []
         self.sizes = [np.maximum(np.abs(network.input_low), np.abs(network.input_high))]
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
 
@@ -62,7 +62,6 @@ class _Writer:
         network = self.network
         kind = network.input_type.removesuffix("_t")
         entry = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-        flat = ["batch", network.input_size]
         real = self.node("Cast", ["input"], "input_real", to=onnx.TensorProto.FLOAT)
         low = self.tensor("input_low", network.input_low.astype(np.float32))
         high = self.tensor("input_high", network.input_high.astype(np.float32))
@@ -83,31 +82,15 @@ class _Writer:
             steps = self.tensor(f"{name}_step", scale)
             zero = self.tensor(f"{name}_zero", np.zeros(len(scale), kind))
             q = self.node("QuantizeLinear", [z, steps, zero], f"{name}_integers", axis=1)
-            one = self.tensor(f"{name}_one", np.float32(1))
+            one = self.tensor(f"{name}_one", np.ones((), np.float32))
             nought = self.tensor(f"{name}_nought", np.zeros((), kind))
             values.append(self.node("DequantizeLinear", [q, one, nought], f"{name}_values"))
             most = np.iinfo(kind).max
             self.sizes.append(np.full(layer.affine.size, most))
         last = self.affine(len(network.layers), values, "last", network.output_shape, quarter=False)
         self.node("Identity", [last], "output")
-        graph = helper.make_graph(
-            self.nodes,
-            "relunorm_qdq",
-            [helper.make_tensor_value_info("input", entry, flat)],
-            [
-                helper.make_tensor_value_info(
-                    "output", onnx.TensorProto.FLOAT, ["batch", network.output.size]
-                )
-            ],
-            self.tensors,
-        )
-        model = helper.make_model(
-            graph,
-            ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            producer_name="relunorm",
-            producer_version=__version__,
-        )
+        shapes = (network.input_size,), (network.output.size,)
+        model = self.proto((entry, onnx.TensorProto.FLOAT), shapes, OPSET, IR_VERSION)
         shifts = {
             "relunorm.input_shift": ",".join(map(str, network.input_exponent.tolist())),
             "relunorm.output_shift": str(network.output_exponent),
@@ -158,25 +141,9 @@ class _Writer:
     def convolution(self, term: Kernel, value: str, exponent: Any, name: str) -> str:
         channel = exponent.reshape(term.shape_out[0], -1)[:, 0].astype(np.int32)
         weight = self.weights(term.weight, np.ldexp(np.float32(1), -channel), name)
-        return self.node(
-            "Conv",
-            [value, weight],
-            f"{name}_conv",
-            kernel_shape=list(term.weight.shape[2:]),
-            strides=list(term.stride),
-            dilations=list(term.dilation),
-            pads=[a for a, _ in term.pads] + [b for _, b in term.pads],
-            group=term.groups,
-        )
+        found = windows(Geometry(term.weight.shape[2:], term.stride, term.pads, term.dilation))
+        return self.node("Conv", [value, weight], f"{name}_conv", group=term.groups, **found)
 
     def reshape(self, value: str, shape: tuple[int, ...], name: str) -> str:
         target = self.tensor(f"{name}_shape", np.array([-1, *shape], dtype=np.int64))
         return self.node("Reshape", [value, target], name)
-
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
-
-    def tensor(self, name: str, array: Any) -> str:
-        self.tensors.append(numpy_helper.from_array(np.asarray(array), name))
-        return name

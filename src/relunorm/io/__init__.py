@@ -139,6 +139,8 @@ def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
     _, _, module, function = _format(path)
     if path.is_dir():
         raise UnsupportedFormatError(f"{path}: is a folder, expected a file to write")
+    if not path.parent.is_dir():
+        raise MissingFileError(path.parent, "folder")
     if dtype not in (None, "float32", "float64"):
         raise UnsupportedFormatError(f"dtype {dtype!r}: use float32 or float64")
     _named(module, function)(network, path, dtype=dtype)

@@ -121,14 +121,16 @@ def _networks(models: dict[str, Model], data: Any) -> dict[str, Network]:
 
 
 def _batch(data: Any) -> Any:
-    """The rows of a data set as an array, or None where it is none."""
+    """A row of a data set, or the shape of one where there is none; None where it is no data."""
     if data is None:
         return None
     try:
         array = np.asarray(data)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return array[:1] if array.ndim > 1 and len(array) and array.dtype.kind in "fiub" else None
+    if array.ndim < 2 or array.dtype.kind not in "fiub":
+        return None
+    return array[:1] if len(array) else array.shape[1:]
 
 
 def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:

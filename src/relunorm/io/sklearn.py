@@ -19,7 +19,7 @@ from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering, Tensor
 from relunorm.io.graph.refusals import refused
-from relunorm.io.sklearn_transforms import transformed, unscaled
+from relunorm.io.sklearn_transforms import fills, transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 from relunorm.network.columns import Column
 from relunorm.network.head import NO_HEAD, Head, Step
@@ -41,9 +41,11 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
     origin = type(estimator).__name__
     before, last, after = _taken_apart(estimator, origin)
     network = _last_step(last, origin)
-    names = list(getattr(last, "feature_names_in_", ()))
+    names, gaps = list(getattr(last, "feature_names_in_", ())), {}
     if before:
         lowering, tensor, names = _transformed(before, origin)
+        first = before[0][1]
+        gaps = fills(first, list(map(str, getattr(first, "feature_names_in_", ()))))
         if tensor.size != network.input_size:
             raise InvalidNetworkError(
                 f"{origin}: its steps give {tensor.size} columns, but {type(last).__name__} was "
@@ -63,7 +65,7 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
         network = unscaled(network, after)
     if len(names) != network.input_size or network.columns:
         return network
-    return network.replace(columns=[Column(str(name)) for name in names])
+    return network.replace(columns=[Column(str(n), fill=gaps.get(str(n))) for n in names])
 
 
 def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], Any, Any]:
@@ -82,6 +84,11 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
             if after is not None:
                 raise refused(origin, [(origin, "two targets")])
             after, last = last.transformer_, last.regressor_
+        elif type(last).__name__.endswith(("SearchCV", "TransformedTargetRegressor")):
+            reason = "is not fitted; call fit first"
+            if hasattr(last, "cv_results_"):  # of a search with refit=False
+                reason = "has no best estimator; search with refit=True"
+            raise InvalidNetworkError(f"{type(last).__name__} {reason}")
         else:
             return before, last, after
 

@@ -108,13 +108,6 @@ def _chosen(low: Lowering, x: Tensor, step: Any) -> list[tuple[str, Any, Tensor]
     return parts
 
 
-def _scaled(low: Lowering, x: Tensor, factor: Any, offset: Any) -> Tensor:
-    """factor x + offset; None stands for no factor or offset."""
-    if factor is not None:
-        x = low.scale(x, np.asarray(factor))
-    return x if offset is None else low.shift(x, np.asarray(offset))
-
-
 def _centred(low: Lowering, x: Tensor, centre: Any, scale: Any) -> Tensor:
     """(x - centre) / scale; None stands for no centre or scale."""
     if centre is not None:
@@ -122,26 +115,27 @@ def _centred(low: Lowering, x: Tensor, centre: Any, scale: Any) -> Tensor:
     return x if scale is None else low.scale(x, 1.0 / np.asarray(scale))
 
 
-def _standard(low: Lowering, x: Tensor, step: Any) -> Tensor:
-    return _centred(low, x, step.mean_ if step.with_mean else None, step.scale_)
-
-
-def _robust(low: Lowering, x: Tensor, step: Any) -> Tensor:
+def _around(step: Any) -> tuple[Any, Any]:
+    """The centre and the scale of a scaler; None for none."""
+    if type(step).__name__ == "StandardScaler":
+        return step.mean_ if step.with_mean else None, step.scale_
+    if type(step).__name__ == "MaxAbsScaler":
+        return None, step.scale_
     centre = step.center_ if step.with_centering else None
-    return _centred(low, x, centre, step.scale_ if step.with_scaling else None)
+    return centre, step.scale_ if step.with_scaling else None
+
+
+def _scaler(low: Lowering, x: Tensor, step: Any) -> Tensor:
+    x = _centred(low, x, *_around(step))
+    return low.clip(x, -1.0, 1.0, "MaxAbsScaler") if getattr(step, "clip", False) else x
 
 
 def _min_max(low: Lowering, x: Tensor, step: Any) -> Tensor:
-    x = _scaled(low, x, step.scale_, step.min_)
+    x = low.shift(low.scale(x, np.asarray(step.scale_)), np.asarray(step.min_))
     if not step.clip:
         return x
     first, last = (float(end) for end in step.feature_range)
     return low.clip(x, first, last, "MinMaxScaler")
-
-
-def _max_abs(low: Lowering, x: Tensor, step: Any) -> Tensor:
-    x = _centred(low, x, None, step.scale_)
-    return low.clip(x, -1.0, 1.0, "MaxAbsScaler") if getattr(step, "clip", False) else x
 
 
 def _projection(low: Lowering, x: Tensor, step: Any) -> Tensor:
@@ -157,7 +151,24 @@ def _imputer(low: Lowering, x: Tensor, step: Any) -> Tensor:
     kept = np.isfinite(np.asarray(step.statistics_, dtype=np.float64)).all()
     if step.add_indicator or not kept:
         raise CannotLower("adds or drops columns")
+    if isinstance(step.missing_values, int | float) and not np.isnan(step.missing_values):
+        raise CannotLower("replaces a number, not what is missing")
     return x
+
+
+def fills(first: Any, names: list[str]) -> dict[str, float]:
+    """What imputers that come before all else put into the gaps of named columns."""
+    parts = [("", first, names)]
+    if type(first).__name__ == "ColumnTransformer":
+        parts = first.transformers_
+    found: dict[str, float | None] = {}
+    for _, part, columns in parts if names else ():
+        step = part.steps[0][1] if hasattr(part, "steps") else part
+        for k, column in enumerate(_numbers(columns, names, len(names)).tolist()):
+            fill = float(step.statistics_[k]) if type(step).__name__ == "SimpleImputer" else None
+            # a column that is read twice may be filled in two ways
+            found[names[column]] = None if names[column] in found else fill
+    return {name: fill for name, fill in found.items() if fill is not None}
 
 
 def _function(low: Lowering, x: Tensor, step: Any) -> Tensor:
@@ -243,10 +254,10 @@ def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
 
 
 _STEPS: dict[str, Callable[[Lowering, Tensor, Any], Tensor]] = {
-    "StandardScaler": _standard,
-    "RobustScaler": _robust,
+    "StandardScaler": _scaler,
+    "RobustScaler": _scaler,
+    "MaxAbsScaler": _scaler,
     "MinMaxScaler": _min_max,
-    "MaxAbsScaler": _max_abs,
     "PCA": _projection,
     "IncrementalPCA": _projection,
     "TruncatedSVD": _projection,
@@ -263,13 +274,8 @@ def unscaled(network: Network, transformer: Any) -> Network:
     if name == "FunctionTransformer" and transformer.inverse_func in _INVERSES:
         steps = _INVERSES[transformer.inverse_func]
         return network.replace(head=Head((*network.head.steps, *steps)))
-    if name == "StandardScaler":
-        factor, offset = transformer.scale_, transformer.mean_ if transformer.with_mean else None
-    elif name == "RobustScaler":
-        factor = transformer.scale_ if transformer.with_scaling else None
-        offset = transformer.center_ if transformer.with_centering else None
-    elif name == "MaxAbsScaler":
-        factor, offset = transformer.scale_, None
+    if name in ("StandardScaler", "RobustScaler", "MaxAbsScaler"):
+        offset, factor = _around(transformer)
     elif name == "MinMaxScaler":
         factor = 1.0 / transformer.scale_
         offset = -transformer.min_ / transformer.scale_

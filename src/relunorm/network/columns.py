@@ -49,9 +49,14 @@ def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
 def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     """The columns of a DataFrame that a network reads, in its order; other rows as they are.
 
+    Gaps of a DataFrame are filled where the network knows by what.
+    A sparse matrix, as encoders give one, becomes an array.
+
     Raises:
         InvalidInputError: the names of some columns are not there.
     """
+    if hasattr(rows, "toarray"):  # the one name that all sparse types of scipy share
+        return rows.toarray()
     given = getattr(rows, "columns", None)
     if not columns or given is None or not all(isinstance(name, str) for name in given):
         return rows
@@ -64,7 +69,8 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
             f"the model reads the columns {', '.join(wanted)}, but the table has no "
             f"{', '.join(missing)}; it has {', '.join(given)}"
         )
-    return rows[wanted]
+    fills = {column.name: column.fill for column in columns if column.fill is not None}
+    return rows[wanted].fillna(fills) if fills and hasattr(rows, "fillna") else rows[wanted]
 
 
 def columns_from(listed: Any) -> tuple[Column, ...]:

@@ -1,6 +1,6 @@
 """The seed papers re-run: one function per figure, table, theorem or erratum.
 
-A paper joins by adding its folder to `PAPERS`. The folder's package holds ``WORLD``, the
+A paper joins by adding its folder to `TITLES`. The folder's package holds ``WORLD``, the
 `relunorm.papers.exhibit.World` its claims are computed in, and ``EXHIBITS``, a dict from exhibit
 name to a function ``(world) -> Exhibit``. `relunorm.papers.checklist` lists what a paper's claims
 have to cover.
@@ -17,16 +17,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim, Verdict
 from relunorm.papers.exhibit import Exhibit, Make, Sample, World
 
-#: Name on the command line -> module that re-runs the paper, in the order of the seeds.
-PAPERS = {
-    "rescaling": "relunorm.papers.rescaling",
-    "reduced": "relunorm.papers.reduced",
-    "dying": "relunorm.papers.dying",
-    "pieces": "relunorm.papers.pieces",
-    "batchnorm": "relunorm.papers.batchnorm",
-}
-
-#: What each one is called.
+#: Name on the command line -> what the paper is called, in the order of the seeds.
 TITLES = {
     "rescaling": "Seed 000: Normalization of single-layer ReLU networks",
     "reduced": "Seed 001: Reducing parameter space for neural network training",
@@ -34,6 +25,8 @@ TITLES = {
     "pieces": "Seed 003: Deep representation with ReLU neural networks",
     "batchnorm": "Seed 004: Batch normalization decomposed",
 }
+#: Name -> module that re-runs the paper.
+PAPERS = {name: f"relunorm.papers.{name}" for name in TITLES}
 
 __all__ = [
     "PAPERS",

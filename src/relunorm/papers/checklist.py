@@ -1,12 +1,12 @@
 """Every figure, theorem, tested equation and erratum of the five papers, read off the papers.
 
-Each paper's folder has a ``statements.json``: titles and notes of its exhibits; exhibit by exhibit
-the items that its claims decide, and of every item the statement as printed, in our words, the
-corrected one, the quantities that test them, what is asked of each, and where that limit comes
-from; then, of every other numbered equation and of sentences that claim something, why they have no
-row. It is written apart from the exhibits: one that is lost, or that gives another claim than the
-list promises, is an error. Items named "ours" are statements of docs/errata.md that no paper
-makes.
+Each paper's folder has a ``statements.json``: titles, notes, costs and columns of its exhibits;
+exhibit by exhibit the items that its claims decide, and of every item the statement as printed, in
+our words, the corrected one, the quantities that test them, what is asked of each, and where that
+limit comes from; then, of every other numbered equation and of sentences that claim something, why
+they have no row. It is written apart from the exhibits: one that is lost, or that gives another
+claim than the list promises, is an error. Items named "ours" are statements of docs/errata.md that
+no paper makes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
     paper: {exhibit: tuple(own) for exhibit, own in found["exhibits"].items()}
     for paper, found in _STATEMENTS.items()
 }
+
+#: Paper -> exhibit -> processor seconds of its quick version where it is not about one.
+COSTS: dict[str, dict[str, float]] = {paper: found["costs"] for paper, found in _STATEMENTS.items()}
 
 #: Paper -> equations and sentences without a row -> why.
 WITHOUT_ROW: dict[str, dict[str, str]] = {

@@ -83,15 +83,6 @@ class Check:
 ROUNDING = 1e-10
 
 
-def exact(what: str, value: float) -> Check:
-    """The check of a statement without slack: nothing but rounding is left of ``value``.
-
-    >>> exact("largest difference", 3e-16).passed
-    True
-    """
-    return Check(what, value, "<=", ROUNDING)
-
-
 @dataclass(frozen=True)
 class Claim:
     """One row of the page: a figure, theorem, equation or erratum of a paper.

@@ -186,22 +186,10 @@ def draw_margins(claims: Sequence[Claim]) -> Any:
 
 
 Make = Callable[..., Exhibit]
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def costs(seconds: float) -> Callable[[F], F]:
-    """Declare what the quick version of an exhibit costs, in processor seconds, for the order and
-    the time left only; 1 if nothing is said."""
-
-    def declare(make: F) -> F:
-        make.cost = seconds  # type: ignore[attr-defined]
-        return make
-
-    return declare
 
 
 def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make:
-    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `costs`."""
+    """``make`` with the claims that ``judge`` reads off its table."""
 
     @wraps(source_of(make))
     def run(world: Any) -> Exhibit:
@@ -210,12 +198,7 @@ def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make
 
     run.__doc__ = make.__doc__  # that of a partial says more than its function's
     run.judge = judge  # type: ignore[attr-defined]
-    return costs(cost_of(judge))(run)
-
-
-def cost_of(make: Any) -> float:
-    """The cost declared by `costs`."""
-    return float(getattr(make, "cost", 1.0))
+    return run
 
 
 def source_of(make: Any) -> Any:

@@ -80,11 +80,12 @@ def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
     sections = "".join(
         _section(paper, [o for o in outcomes if o.task.paper == paper], folder) for paper in papers
     )
+    style = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<title>The seed papers, re-run</title>"
-        f"<style>{_style()}</style></head><body>"
+        f"<style>{style}</style></head><body>"
         f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
         f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
         "row is compared with the limit beside it. The last column leads to the exhibit with its "
@@ -199,7 +200,3 @@ def _lines(text: str) -> str:
 
 def _anchor(paper: str, name: str) -> str:
     return escape(f"{paper}-{name}".replace(".", "-"), quote=True)
-
-
-def _style() -> str:
-    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")

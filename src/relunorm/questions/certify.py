@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.questions.neighbourhood import Group, attack_all, quick_radius
@@ -79,8 +79,8 @@ def certify(
             For the norm inf. A radius for each input is the radius 1 in the scale of these numbers.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
-        time_limit: wall seconds for all rows together; what one row leaves over the later ones
-            get, and then the rows that were still undecided, the hardest last.
+        time_limit: wall seconds for all rows together, compiling not counted; what one row leaves
+            over the later ones get, and then those still undecided, the hardest last.
         tolerance: relative width of the interval at which the bisection stops.
         random_state: seed of the attacks.
         progress: called with a `Progress` for each row.
@@ -148,10 +148,9 @@ def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Tell
         tell("certifying", len(job.rows) - len(late) + place, len(job.rows), at_once=False)
         before = found[row]
         share = max(1 / (len(late) - place), min(1.0, 2 * before.seconds / clock.left()))
-        again = job.answer(row, clock.part(share=share))
-        better = again.verdict != "unknown" or again.radius[0] >= before.radius[0]
+        again = job.answer(row, clock.part(share=share), before)
         effort = before.nodes + again.nodes, before.seconds + again.seconds
-        found[row] = replace(again if better else before, nodes=effort[0], seconds=effort[1])
+        found[row] = replace(again, nodes=effort[0], seconds=effort[1])
 
 
 class _Job:
@@ -224,11 +223,11 @@ class _Job:
             single, **more,
         )  # fmt: skip
 
-    def answer(self, row: int, clock: Clock) -> RowRobustness:
-        """What is found of a row in the time of the clock."""
+    def answer(self, row: int, clock: Clock, before: RowRobustness | None = None) -> RowRobustness:
+        """What is found of a row in the time of the clock, after what was found ``before``."""
         if self.interrupts.seen:  # a search that was under way has caught it
             raise KeyboardInterrupt
-        return self.largest(row, clock) if self.radius is None else self.at(row, clock)
+        return self.largest(row, clock, before) if self.radius is None else self.at(row, clock)
 
     def undecided(self, row: int, reason: str, low: float = 0.0, **effort: Any) -> RowRobustness:
         """The row where nothing more is known than that it is safe up to ``low``."""
@@ -269,16 +268,20 @@ class _Job:
                 return "attacked", point, found.nodes
         return "unknown", None, found.nodes
 
-    def largest(self, row: int, clock: Clock) -> RowRobustness:
+    def largest(self, row: int, clock: Clock, before: RowRobustness | None = None) -> RowRobustness:
         """The largest safe radius, between what is proved and what is attacked.
 
         Every adversarial input moves the upper end to its distance, every proof the lower end.
         """
         nodes = 0
-        if clock.expired():
+        if before is None and clock.expired():
             return self.undecided(row, TIME_LIMIT)
-        point, high, everything = self._first_attack(row, clock)
-        low, undecided, why = self._quick(row, high, clock), math.inf, TIME_LIMIT
+        if before is not None and before.adversarial is not None:
+            point, high, everything = before.adversarial, before.radius[1], self.rows.reach(row)
+        else:
+            point, high, everything = self._first_attack(row, clock)
+        known = 0.0 if before is None else before.radius[0]
+        low, undecided, why = known or self._quick(row, high, clock), math.inf, TIME_LIMIT
         guess = high if point is None else 0.5 * (low + high)
         while not clock.expired() and not self.interrupts.seen:
             part = clock.part(share=0.5)
@@ -296,7 +299,9 @@ class _Job:
             guess = 0.5 * (low + top)
         effort = {"nodes": nodes, "seconds": clock.elapsed()}
         if point is not None:
-            return self._attacked(row, point, low=low, **effort)
+            closed = high - low <= self.tolerance * high
+            why = INTERRUPTED if self.interrupts.seen else TIME_LIMIT if clock.expired() else why
+            return self._attacked(row, point, low=low, reason="" if closed else why, **effort)
         if low < math.inf:
             return self.undecided(row, why, low, **effort)
         return RowRobustness(row, "robust", self.rows.label(row), True, (low, low), **effort)

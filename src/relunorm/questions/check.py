@@ -14,7 +14,7 @@ from relunorm.arithmetic.certain import satisfied
 from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.display.shown import Shown
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.maximize import decide_any
+from relunorm.extrema.decide import decide_any
 from relunorm.extrema.result import Decision
 from relunorm.io.border import Model, accepts, as_network
 from relunorm.matrix import Vector

@@ -108,6 +108,8 @@ def as_classes(
         if known is None:
             return None
         raise InvalidInputError(f"the target: not an array of labels: {error}") from None
+    if given is not None and (own := _known(model)) is not None:
+        _check_order(_order(given), _order(own))
     count = 0 if outputs is None else outputs.shape[1]
     if _one_hot(rows, count):
         return _from_columns(rows, known, "given" if given is not None else "model")
@@ -124,7 +126,9 @@ def as_classes(
     if known is not None:
         order, source = _order(known), "model" if given is None else "given"
         if given is None and isinstance(order[0], str) and _are_numbers(labels, order, count):
-            labels, source = [order[int(label)] for label in labels], "numbers"
+            _check_numbers(labels, order, outputs)
+            source = "numbers" if len(order) > 2 else "sorted"
+            labels = [order[int(label)] for label in labels]
     elif numbered and (usual := _usual(labels, count)):
         order, source = usual, "numbers"
     else:
@@ -152,6 +156,42 @@ def _are_numbers(labels: list[Any], order: list[Any], count: int) -> bool:
     return len(order) == len(within) and all(
         not isinstance(label, str) and label in within for label in labels
     )
+
+
+def _check_numbers(
+    labels: list[Any], names: list[str], outputs: NDArray[np.float64] | None
+) -> None:
+    """Refuse what nobody said to be numbers of outputs that have names: true and false, and
+    numbers by which far fewer rows are right than in another order (three standard errors)."""
+    found = f"the labels are {{}}, but the model's classes are {_some(names)}"
+    option = "give their names (or, to report, the labels in that order, such as --classes 1,0)"
+    if any(isinstance(label, bool) for label in labels):
+        raise InvalidInputError(f"{found.format('true and false')}: {option}")
+    within = set(range(len(names)))
+    kept = [
+        k
+        for k, label in enumerate(labels[: 0 if outputs is None else len(outputs)])
+        if label in within
+    ]
+    if outputs is None or not kept:
+        return
+    table = _agreement([labels[k] for k in kept], sorted(within), outputs[kept])
+    right, best = int(np.trace(table)), int(_assigned(table)[0])
+    if best - right > 3 * math.sqrt(len(kept)):
+        raise InvalidInputError(
+            f"{found.format('numbers')}; as numbers of outputs {right:,} of {len(kept):,} rows are "
+            f"right, in another order {best:,}: {option}"
+        )
+
+
+def _check_order(given: list[Any], own: list[Any]) -> None:
+    """Refuse the classes of the model in another order than the model's."""
+    names, said = [_name(label) for label in given], [_name(label) for label in own]
+    if names != said and sorted(names) == sorted(said):
+        raise InvalidInputError(
+            f"classes are given as {_some(names)}, but the model's order is {_some(said)}: "
+            "leave them out, or, if the model is wrong, load it and correct its head.classes"
+        )
 
 
 def _one_hot(rows: NDArray[Any], count: int) -> bool:
@@ -225,12 +265,16 @@ def label_numbers(
         number = {value: k for k, value in enumerate(known)}
         codes = np.array([number.get(value, np.nan) for value in rows.tolist()])
         return codes, Classes(tuple(map(str, known)), (), "model")
+    codes = rows
     if plain and outputs.shape[1] == 1 and (rows == -1).any():
         # the sign itself; what is neither stays out of range
-        return np.where(np.abs(rows) == 1, rows > 0, np.nan), None
+        codes = np.where(np.abs(rows) == 1, rows > 0, np.nan)
     from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
-    if plain and not from_one and (not len(rows) or np.isin(rows, np.arange(count)).any()):
-        return rows, None
+    if plain and not from_one and (not len(rows) or np.isin(codes, np.arange(count)).any()):
+        if len(known) != count:
+            return codes, None
+        _check_numbers(codes.tolist(), [*map(str, known)], outputs)
+        return codes, Classes((*map(str, known),), (), "numbers" if count > 2 else "sorted")
     found = as_classes(rows, None, head, outputs, others=True, surely=True)
     if found is None:
         if plain:
@@ -251,19 +295,30 @@ def _asked(
     labels: list[Any], order: list[Any], outputs: NDArray[np.float64]
 ) -> tuple[list[Any], Source]:
     """The order in which most rows come out right, by an assignment of labels to outputs."""
+    if len(order) != (outputs.shape[1] if outputs.shape[1] > 1 else 2):
+        return order, "sorted"
+    table = _agreement(labels[: len(outputs)], order, outputs)
+    right, chosen = _assigned(table)
+    return (order, "sorted") if right <= np.trace(table) else ([order[k] for k in chosen], "data")
+
+
+def _agreement(
+    labels: list[Any], order: list[Any], outputs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How many rows each output (or side of the only one) decides that have each label."""
+    sides = outputs.shape[1] == 1
+    decided = (outputs[:, 0] > 0).astype(np.intp) if sides else outputs.argmax(axis=1)
+    table = np.zeros((len(order), len(order)))
+    np.add.at(table, (decided, _codes(labels, order)), 1)
+    return table
+
+
+def _assigned(table: NDArray[np.float64]) -> tuple[float, NDArray[np.intp]]:
+    """Most rows that come out right, and the label of each output for that."""
     from scipy.optimize import linear_sum_assignment
 
-    sides = outputs.shape[1] == 1
-    if len(order) != (2 if sides else outputs.shape[1]) or len(order) < 2:
-        return order, "sorted"
-    decided = (outputs[:, 0] > 0).astype(np.intp) if sides else outputs.argmax(axis=1)
-    codes = _codes(labels[: len(outputs)], order)
-    table = np.zeros((len(order), len(order)))
-    np.add.at(table, (decided, codes), 1)
     places, chosen = linear_sum_assignment(table, maximize=True)
-    if table[places, chosen].sum() <= np.trace(table):
-        return order, "sorted"
-    return [order[k] for k in chosen], "data"
+    return float(table[places, chosen].sum()), chosen
 
 
 def _holds_text(rows: NDArray[Any]) -> bool:
@@ -327,7 +382,8 @@ def _codes(labels: list[Any], order: list[Any], others: bool = False) -> NDArray
             keys = [_number(label) for label in order]
         except ValueError:
             raise InvalidInputError(
-                f"the target holds numbers, but the classes are {_some(order)}"
+                f"the target holds numbers, but the classes are {_some(order)}; give their names, "
+                "or (to report) the numbers in that order, as --classes 0,1"
             ) from None
     number = {key: k for k, key in enumerate(keys)}
     if len(number) != len(keys):

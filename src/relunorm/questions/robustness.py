@@ -30,8 +30,8 @@ class RowRobustness:
         adversarial: an input with another answer, and what the network computes there.
         single: whether the adversarial input is one in single precision.
         nodes, seconds: the effort.
-        reason: what is wrong with an invalid row, or why an unknown one is: ``time limit``,
-            ``interrupted``, or that rounding leaves it open.
+        reason: what is wrong with an invalid row, or why one is unknown, or its interval not
+            closed: ``time limit``, ``interrupted``, or that rounding leaves it open.
     """
 
     row: int

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.maximize import checked
+from relunorm.extrema.decide import checked
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.classes import Classes, label_numbers
@@ -103,6 +103,10 @@ class Rows:
                     "its answer, or delta for how far outputs may move"
                 )
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
+            names = self.network.head.classes
+            if names and len(names) == max(count, 2):
+                counts = np.bincount(own.astype(np.intp), minlength=len(names))
+                self.classes = Classes(tuple(map(str, names)), tuple(counts.tolist()), "model")
             return own.astype(np.float64)
         told = np.atleast_1d(np.asarray(label))
         if self.delta is None:
@@ -176,7 +180,7 @@ def _rows(network: Network, x: ArrayLike) -> Array:
         raise InvalidInputError(f"x is not an array of numbers: {error}") from None
     if given.ndim == 1 and given.shape == (network.input_size,):
         given = given[None]
-    rows = given.reshape(len(given), -1) if given.ndim > 1 and given.size else given
+    rows = given.reshape(len(given), math.prod(given.shape[1:])) if given.ndim > 1 else given
     if rows.ndim != 2 or rows.shape[1] != network.input_size:
         raise InvalidInputError(
             f"x has shape {np.shape(x)}, expected rows of {network.input_size} inputs"

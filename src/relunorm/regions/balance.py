@@ -84,10 +84,7 @@ def to_size(network: Network) -> tuple[Network, int]:
 def exponents_of(half: Array, offset: Array) -> Exponents | None:
     """Powers of two near the half-widths of a box; None where all are of ordinary size."""
     low, high = ORDINARY
-    sizes_ = half.tolist()
-    if low < min(sizes_) and max(sizes_) < high:  # the usual case, in a microsecond
-        return None
-    if all(low < size < high or size == 0.0 for size in sizes_):
+    if all(low < size < high or size == 0.0 for size in half.tolist()):
         return None
     return np.frexp(np.where(half > 0, half, np.abs(offset)))[1].astype(np.int64)
 

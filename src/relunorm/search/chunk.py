@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.form import Form
+from relunorm.bounds.memory import new_memory
 from relunorm.bounds.node import node_size
+from relunorm.clock import Clock
 from relunorm.matrix import Vector
 from relunorm.search import explore as kernel
-from relunorm.search.root import STEPS
-from relunorm.search.space import Space, Task
+from relunorm.search.root import STEPS, Task
 from relunorm.search.tape import packed
 
 if TYPE_CHECKING:
@@ -22,6 +23,27 @@ if TYPE_CHECKING:
 
 #: Length of the tape of one chunk.
 TAPE = 1 << 17
+
+#: Nodes that a thread has room for at first, and numbers that they take at most; pages that are not
+#: used cost nothing.
+ROOM, MOST_ROOM = 64, 1 << 25
+
+
+class Space:
+    """Scratch memory of one thread, with room for some nodes."""
+
+    def __init__(self, form: Form, units: int, nodes: int = ROOM):
+        d, groups, goals = len(form.lo), len(form.firsts) - 1, int(form.firsts[-1])
+        self.memory = new_memory(form, units)
+        room = node_size.py_func(units, form.known + 64, d, goals, groups)
+        self.arena = np.zeros(max(min(nodes * room, MOST_ROOM), 4 * room))
+        self.stack = np.zeros((256, 5), np.int64)
+        self.tape = np.zeros(0)
+
+    def grow(self) -> None:
+        """Twice the room for nodes, what is there kept."""
+        self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
+        self.stack = np.concatenate([self.stack, np.zeros_like(self.stack)])
 
 
 @dataclass
@@ -31,7 +53,7 @@ class Found:
     Attributes:
         left: nodes that are still open.
         used: nodes that were looked at.
-        value, point: the best that was found.
+        value, point: the best that was found; -inf where nothing was.
         ceiling: the largest bound that closed a node.
         lost: nodes that could not be settled.
         tape: what happened, in compressed pieces.
@@ -52,15 +74,23 @@ class Found:
 
 
 def explored(
-    search: Search, task: Task, space: Space, stop: NDArray[np.uint8], budget: int, first: int
+    search: Search,
+    task: Task,
+    space: Space,
+    clock: Clock,
+    stop: NDArray[np.uint8],
+    budget: int,
+    first: int,
 ) -> Found:
     """Explore below one node, with a budget and numbers of `Search.reserved`."""
     form = search.form
     assert form is not None
-    began = time.perf_counter()
+    began = clock.elapsed()
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    best, point = np.array([search.value]), np.zeros(d)
+    # with a target bounds do not depend on points: the best of this chunk is a start for attacks
+    before = search.value if search.target == math.inf else -math.inf
+    best, point = np.array([before]), np.zeros(d)
     ceiling = np.array([-math.inf])
     marks = np.array([0, first, 0])
     while len(task.numbers) > len(space.arena):
@@ -98,7 +128,8 @@ def explored(
         if bound > task.bound:  # tuned anew, a part may come out above the whole
             bound, origin = task.bound, task.origin or task
         left.append(Task(-bound, number, numbers, units, known, depth, origin))
+    value = float(best[0]) if best[0] > before else -math.inf
     return Found(
-        left, used, float(best[0]), form.lift(point), float(ceiling[0]),
-        time.perf_counter() - began, int(marks[2]), tapes, int(marks[1]),
+        left, used, value, form.lift(point), float(ceiling[0]),
+        clock.elapsed() - began, int(marks[2]), tapes, int(marks[1]),
     )  # fmt: skip

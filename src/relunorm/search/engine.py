@@ -24,20 +24,20 @@ from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.attack import Attack
-from relunorm.search.chunk import Found, explored
-from relunorm.search.cuts import MOST_REFRESH
+from relunorm.search.chunk import Found, Space, explored
 from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
+from relunorm.search.halves import MOST_REFRESH
 from relunorm.search.root import (
     FEW_INPUTS,
     ROOT_SPEED,
     ROOT_STEPS,
+    Task,
     first_node,
     goal_steps,
     tuning_steps,
     whole_node,
 )
-from relunorm.search.space import Space, Task
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
 from relunorm.sweep.ambient import Placement
@@ -60,7 +60,7 @@ GLANCE = 2
 #: Rounds of the first attack.
 ATTACKS = 8
 
-#: Share of the time that goes into further attacks.
+#: Share of the time that goes into further attacks, and of a tree that says how long it may take.
 ATTACK_SHARE = 0.1
 
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
@@ -120,6 +120,7 @@ class Search:
             proof.write(np.array([VERSION]))
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
+        self.seen: Vector | None = None  # the best point of the last chunk
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
         self.most = math.inf  # nodes of this run
         self.heap: list[Task] = []
@@ -310,7 +311,7 @@ class Search:
                 return
             task = self.take()
             try:
-                found = explored(self, task, self.space(0), stop, *self.reserved())
+                found = explored(self, task, self.space(0), clock, stop, *self.reserved())
             except KeyboardInterrupt:
                 self.wait(task)
                 raise
@@ -337,6 +338,8 @@ class Search:
         self.spent[1] += found.seconds
         self.lost += found.lost
         self.offer(found.value, found.point)
+        if found.value > -math.inf:
+            self.seen = found.point
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
             self.wait(task)
@@ -349,24 +352,35 @@ class Search:
             self.learned += found.learned
 
     def attack_more(self, clock: Clock) -> None:
-        """Another round of ascent, as long as attacks take a small share of the time."""
+        """Rounds of ascent, for a small share of the time that the whole search is forecast to take
+        and at most for as much as it has taken."""
         if self.pending:
             self._attack_first(clock)
             return
-        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
-            return
-        began = clock.elapsed()
-        part = clock.part(seconds=CHUNK_SECONDS)
-        if self.value > self.attack.value:
-            self.attack.refine(self.point, part, self.target)
-        self.attack.run(part, self.target)
-        if self.heap and self.form is not None:
-            d = len(self.form.lo)
-            task = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
-            lo, hi = (self.form.lift(task.numbers[at : at + d]) for at in (0, d))
-            self.attack.around(lo, hi, part, self.target)
-        self.offer(self.attack.value, self.attack.point)
-        self.spent[0] += clock.elapsed() - began
+        part, allowed = clock.part(seconds=CHUNK_SECONDS), ATTACK_SHARE * self._forecast()
+        while self.spent[0] <= allowed and not (self.reached or part.expired()):
+            began = clock.elapsed()
+            self.attack.more(part, self.target, self._some_boxes(), self.seen)
+            self.seen = None
+            self.offer(self.attack.value, self.attack.point)
+            self.spent[0] += clock.elapsed() - began
+
+    def _forecast(self) -> float:
+        """Seconds of the whole search: those so far over the share of its tree that is closed, each
+        half of a node being half of it. While little is closed, as if that share were."""
+        running = [task for tasks in self.running.values() for task in tasks]
+        closed = 1.0 - sum(0.5**task.depth for task in [*self.heap, *running])
+        return self.spent[1] / max(closed, ATTACK_SHARE)
+
+    def _some_boxes(self) -> tuple[Array, Array]:
+        """Boxes of open nodes, drawn at random; the first is that of the deepest or of the one with
+        the largest bound, in turns."""
+        assert self.form is not None
+        d, size = len(self.form.lo), self.attack.starts // 2
+        tasks = [self.heap[i] for i in self.attack.rng.integers(len(self.heap), size=size)]
+        tasks[0] = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
+        lo, hi = ([self.form.lift(task.numbers[at : at + d]) for task in tasks] for at in (0, d))
+        return np.array(lo), np.array(hi)
 
     def reserved(self) -> tuple[int, int]:
         """How many nodes the next chunk may look at, and the first of the numbers for new ones.
@@ -396,7 +410,7 @@ def warm_up() -> None:
     clock = Clock()
     for proof in (None, Tape()):
         search = Search(tiny, Box.cube(1), groups, proof=proof)
-        search.attack.value = search.value = -math.inf
+        search.attack.values[:] = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
         if proof is not None:

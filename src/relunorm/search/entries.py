@@ -9,14 +9,17 @@ free number of a node come its lines in `size`, `write`, `load` and `closing`, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import part
 from relunorm.bounds.node import node_of
-from relunorm.search.space import Task
 from relunorm.search.tape import CLOSED
+
+if TYPE_CHECKING:
+    from relunorm.search.root import Task
 
 Array = NDArray[np.float64]
 

@@ -5,11 +5,6 @@ cuts it in two, bounds both halves and puts back what stays open, until the stac
 budget is used up, or a point reaches the target. Children fold what has become stable, so nodes get
 smaller on the way down: one of thirty open units costs microseconds whatever the network.
 
-Which cut: while more than ``theta`` units are open a coordinate is halved, then units are decided.
-Among cuts of one kind the one with the largest predicted gain is made: its score at the bound's
-maximiser times the gain per score that cuts of this unit or coordinate have had so far; while
-little is known of a cut it is tried first (reliability branching, Achterberg et al. 2005).
-
 Integers and truth values that go to another function are typed (``np.int64(0)``): numba compiles a
 function once more for a constant, also for the first value of a variable that changes later.
 
@@ -21,26 +16,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
-from relunorm.bounds.node import (
-    ON_INPUT,
-    ON_UNIT,
-    bound_of,
-    linear,
-    node_size,
-    open_units,
-    parts,
-    tune,
-)
+from relunorm.bounds.node import bound_of, linear, node_size, open_units, parts, tune
 from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
-from relunorm.search.cuts import half, middle, splits, straightened, wider
+from relunorm.search.choice import learn, matters, patience, promise, scores
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
+from relunorm.search.halves import half, middle, move_down, push, splits, straightened, topmost
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
-
-#: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
-N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
@@ -55,63 +40,6 @@ PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then:
 #: fewer where a node has more entries than LARGE.
 RELIABLE, LOOK, LOOK_LARGE, LARGE = 4.0, 6, 0, 1e6
-
-
-@part
-def _scores(node, d, m, real, jump, lam, z, y, v, score):  # type: ignore[no-untyped-def]
-    """What each open unit, and behind them each coordinate, may cost the bound.
-
-    A unit: the height of its line over the unit itself at the maximiser, and a share of the whole
-    triangle; for a step, how far its value moves the bound. A coordinate of the domain (the first
-    ``real`` ones): its share in the widths of the triangles.
-    """
-    lo, hi, T, low, high = node.lo, node.hi, node.rows, node.low, node.high
-    for j in range(m):
-        if low[j] >= 0.0 or high[j] <= 0.0:
-            score[j] = 0.0
-            continue
-        triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
-        score[j] = max(lam[j] * (y[j] - max(z[j], 0.0)), 0.0) + 1e-2 * triangle
-        value_at = jump[int(node.units[j])]
-        if value_at >= 0:
-            score[j] += abs(v[value_at]) * (hi[value_at] - lo[value_at])
-    for k in range(real, d):
-        score[m + k] = 0.0
-    for k in range(real):
-        width = hi[k] - lo[k]
-        total = 1e-3 * abs(v[k]) * width
-        if width > 0.0:
-            for j in range(m):
-                if low[j] >= 0.0 or high[j] <= 0.0:
-                    continue
-                w = high[j] - low[j]
-                share = min(abs(T[j, k]) * width / w, 1.0)
-                total += abs(lam[j]) * high[j] * -low[j] / w * share
-        score[m + k] = total if width > 0.0 else 0.0
-
-
-@part
-def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore[no-untyped-def]
-    """Predicted gain of every cut: the product over both sides of score times learned ratio."""
-    kind = len(learned) - 3 + (0 if first == 0 else 1)
-    for i in range(first, last):
-        name = int(node.units[i]) if i < m else units + i - m
-        value = 1.0
-        for side in range(2):
-            who = name if learned[name, side, 1] > 0.0 else kind
-            total, count = learned[who, side, 0], learned[who, side, 1]
-            ratio = total / count if count > 0.0 else 1.0
-            value *= max(ratio, 1e-3) * score[i]
-        rank[i] = value if score[i] > 0.0 else -1.0
-
-
-@part
-def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
-    """Keep a measured gain, in shares of the score, for the cut and for its kind."""
-    name = int(node.units[i]) if i < m else units + i - m
-    for who in (name, len(learned) - 3 + (0 if i < m else 1)):
-        learned[who, side, 0] += gain
-        learned[who, side, 1] += 1.0
 
 
 @part
@@ -191,29 +119,6 @@ def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, 
 
 
 @part
-def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
-    """How many units may be open before they are decided: more in small boxes.
-
-    Where many kinks meet in a point or along a face no box around it separates them. From three
-    halvings of every side on, two more double the threshold.
-    """
-    halvings = 0.0
-    for k in range(d):
-        if node.hi[k] > node.lo[k]:
-            halvings += np.log2(sides[k] / (node.hi[k] - node.lo[k]))
-    return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
-
-
-@part
-def matters(score, n):  # type: ignore[no-untyped-def]
-    """Whether some unit has a score."""
-    highest = 0.0
-    for j in range(n):
-        highest = max(highest, score[j])
-    return highest > 0.0
-
-
-@part
 def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[no-untyped-def]
     at = marks[0]
     tape[at], tape[at + 1], tape[at + 2] = CUT, number, name
@@ -276,8 +181,7 @@ def explore(  # type: ignore[no-untyped-def]
         if used >= budget:
             return OUT_OF_NODES, count, used
         top = count - 1
-        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
-        depth, number = stack[top, DEPTH], stack[top, NUMBER]
+        n, known, at, depth, number = topmost(stack, top)
         if len(tape) > 0:
             entry = size_of_entry(n, known + 1, goals)
             if marks[0] + 18 + 3 * disjuncts * entry > len(tape):
@@ -320,7 +224,7 @@ def explore(  # type: ignore[no-untyped-def]
         bound_of(node, ball, d, n, known, first, last, worst, work, x)
         if not solved:
             forward(x, node.rows, node.const, lam, node.alpha[worst], node.low, node.high, n, z, y)
-        _scores(node, d, n, real, jump, lam, z, y, v, score)
+        scores(node, d, n, real, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         curved = len(ball) > 0
         if idle and not curved:
@@ -369,15 +273,15 @@ def explore(  # type: ignore[no-untyped-def]
             if bound[worst] == -np.inf:
                 continue
         from_, to = (0, n) if by_unit and not idle else (n, n + real)
-        _promise(node, n, from_, to, units, score, learned, rank)
+        promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = np.int64(-1), -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
-            pick = n
+            pick, longest = n, 0.0
             for k in range(real):
-                if wider(node, k, pick - n):
-                    pick = n + k
+                if node.hi[k] - node.lo[k] > longest:
+                    pick, longest = n + k, node.hi[k] - node.lo[k]
         look = LOOK if n * (d + n) <= LARGE else LOOK_LARGE
         for _ in range(0 if idle else look):
             i = np.int64(-1)
@@ -400,7 +304,7 @@ def explore(  # type: ignore[no-untyped-def]
                 if m == -2:
                     return FULL, count, used
                 drop = old - max(highest, cut)
-                _learn(node, n, i, units, learned, side, drop / score[i])
+                learn(node, n, i, units, learned, side, drop / score[i])
                 measured *= max(drop, 1e-3 * score[i])
             used += 1
             rank[i] = -1.0
@@ -431,7 +335,7 @@ def explore(  # type: ignore[no-untyped-def]
             if m == -2 or top + 3 >= len(stack):
                 return FULL, count, used
             drop = old - max(highest, cut)
-            _learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
+            learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
             if m < 0:
                 continue
             baby = parts(memory.half, arena, where, m, kept, d, goals, disjuncts)
@@ -458,10 +362,8 @@ def explore(  # type: ignore[no-untyped-def]
                 ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
                 continue
-            stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
-            stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, depth + 1
-            stack[top + 1 + fresh, NUMBER] = mine
             fresh += 1
+            push(stack, top + fresh, m, kept, where, depth + 1, mine)
             where += node_size(m, kept, d, goals, disjuncts)
         if len(tape) > 0:
             name, value = 0.0, 0.0
@@ -471,15 +373,7 @@ def explore(  # type: ignore[no-untyped-def]
                 name = -1.0 - (pick - n)
                 value = middle(node.lo[pick - n], node.hi[pick - n])
             _write_cut(tape, marks, number, name, value, left, right)
-        # the halves take the place of the whole
-        shift = begin - at
-        for i in range(begin, where):
-            arena[i - shift] = arena[i]
-        for i in range(fresh):
-            for j in range(5):
-                stack[top + i, j] = stack[top + 1 + i, j]
-            stack[top + i, AT] -= shift
-        count = top + fresh
+        count = move_down(arena, stack, top, fresh, begin, where)
         if best[0] >= target:
             return REACHED, count, used
     return DONE, count, used

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from relunorm.bounds.form import Form, TooLarge, fits, triangular
 from relunorm.bounds.layers import layer_bounds
 from relunorm.bounds.linear import Slopes, default_tilt, linear_upper
-from relunorm.bounds.problem import Bounds
+from relunorm.bounds.problem import Bounds, few_threads
 from relunorm.bounds.slopes import optimize
-from relunorm.bounds.threads import few_threads
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector

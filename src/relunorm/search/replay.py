@@ -13,25 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
-from relunorm.bounds.node import (
-    ON_INPUT,
-    ON_UNIT,
-    bound_of,
-    node_size,
-    parts,
-)
+from relunorm.bounds.node import bound_of, node_size, parts
 from relunorm.bounds.tighten import tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.network import Network
-from relunorm.search.cuts import half, straightened
+from relunorm.search.chunk import Space
 from relunorm.search.entries import load, size
-from relunorm.search.explore import AT, DEPTH, NUMBER, K, N
 from relunorm.search.folding import Folded, Start, proved_goals
-from relunorm.search.root import first_node, whole_node
-from relunorm.search.space import Space, Task
+from relunorm.search.halves import half, move_down, push, straightened, topmost
+from relunorm.search.root import Task, first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
 Array = NDArray[np.float64]
@@ -225,8 +219,7 @@ def _walk(  # type: ignore[no-untyped-def]
     d = len(x)
     while count > 0:
         top = count - 1
-        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
-        number = stack[top, NUMBER]
+        n, known, at, _, number = topmost(stack, top)
         node = parts(memory.node, arena, at, n, known, d, goals, groups)
         result[1] += 1.0
         here = _find(tight_number, float(number))
@@ -315,17 +308,8 @@ def _walk(  # type: ignore[no-untyped-def]
             if cuts[here, 2 + side] < 0.0:
                 result[2] = 2.0
                 return FAILS
-            stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
-            stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, 0
-            stack[top + 1 + fresh, NUMBER] = int(cuts[here, 2 + side])
             fresh += 1
+            push(stack, top + fresh, m, kept, where, np.int64(0), int(cuts[here, 2 + side]))
             where += node_size(m, kept, d, goals, groups)
-        shift = begin - at
-        for i in range(begin, where):
-            arena[i - shift] = arena[i]
-        for i in range(fresh):
-            for j in range(5):
-                stack[top + i, j] = stack[top + 1 + i, j]
-            stack[top + i, AT] -= shift
-        count = top + fresh
+        count = move_down(arena, stack, top, fresh, begin, where)
     return HOLDS

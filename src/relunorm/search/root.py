@@ -1,19 +1,20 @@
-"""The first node of a search: the whole domain, its units bounded and what is stable folded."""
+"""Open nodes, and the first of a search: the whole domain, bounded, what is stable folded."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.child import make_root
 from relunorm.bounds.form import Form
 from relunorm.bounds.memory import new_memory
-from relunorm.bounds.node import make_root, node_of, node_size
+from relunorm.bounds.node import node_of, node_size
 from relunorm.compiled.groups import group
 from relunorm.matrix import Vector
 from relunorm.search.folding import Start
-from relunorm.search.space import Task
 
 Array = NDArray[np.float64]
 
@@ -29,6 +30,26 @@ ROOT_WORK = {"few": 1e8, "many": 3e10}
 
 #: Multiplications a second that root takes, roughly.
 ROOT_SPEED = 2e9
+
+
+@dataclass(order=True)
+class Task:
+    """A node that waits, the one with the largest bound first.
+
+    ``origin`` is the node above whose bound it has, where its own numbers give a larger one.
+    """
+
+    key: float
+    number: int
+    numbers: Array = field(compare=False)
+    units: int = field(compare=False)
+    known: int = field(compare=False)
+    depth: int = field(compare=False, default=0)
+    origin: Task | None = field(compare=False, default=None)
+
+    @property
+    def bound(self) -> float:
+        return -self.key
 
 
 @group

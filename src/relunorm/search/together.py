@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock, Teller
 from relunorm.search.attack import Attack
 from relunorm.search.chunk import Found, explored
-from relunorm.search.space import Task
+from relunorm.search.root import Task
 from relunorm.search.tape import Tape
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
                 while free and not search.settled(clock):
                     task, place = search.take(), free.pop()
                     space, reserved = search.space(place), search.reserved()
-                    job = pool.submit(explored, search, task, space, stop, *reserved)
+                    job = pool.submit(explored, search, task, space, clock, stop, *reserved)
                     search.running[job], taken[job] = [task], place
                 for job in wait(taken, return_when=FIRST_COMPLETED).done:
                     search.keep(job.result())
@@ -175,13 +175,9 @@ class Explorer:
         Teller(None, self.clock).compile("the search", warm_up)
         search.proof = Tape() if share.taped else None
         search.attack = Attack(search.network, search.domain, search.groups, share.seed)
-        search.attack.value, search.attack.point = search.value, search.point
-        search.marks, search.ceiling, search.lost, search.spent = (
-            share.marks,
-            -np.inf,
-            0,
-            [0.0, 0.0],
-        )
+        search.attack.offer(search.point[None])
+        search.marks, search.ceiling, search.lost = share.marks, -np.inf, 0
+        search.spent = [0.0, 0.0]
         nodes, learned = search.nodes, search.learned.copy()
         search.most = nodes + share.most
         for task in share.nodes:

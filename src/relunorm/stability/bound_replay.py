@@ -22,8 +22,7 @@ from relunorm import matrix as mx
 from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
-from relunorm.bounds.problem import Bounds, Kink, Problem
-from relunorm.bounds.threads import few_threads
+from relunorm.bounds.problem import Bounds, Kink, Problem, few_threads
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.lp import relaxation
-from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.problem import Bounds, Problem, few_threads
 from relunorm.bounds.slopes import optimize
-from relunorm.bounds.threads import few_threads
 from relunorm.clock import LAST_MOMENT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of

@@ -95,6 +95,11 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
                 f"labels of several kinds cannot be sorted ({error}); give all as text or "
                 "all as numbers"
             ) from error
+        except ValueError as error:  # numbers with fractions, or a label of several columns
+            raise InvalidInputError(
+                f"{error} (classes are one column of whole numbers or words; to predict a number "
+                "fit a ReLURegressor)"
+            ) from error
         former = getattr(self, "classes_", None) if self.warm_start else None
         self.classes_, label = found
         if len(self.classes_) < 2:
@@ -159,8 +164,9 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
 
     def _checked(self) -> tuple[int, ...]:
         hidden = super()._checked()
-        if not isinstance(self.calibrate, bool | np.bool_):
-            raise InvalidInputError(f"calibrate={self.calibrate!r}: expected True or False")
+        self._ask(
+            "calibrate", isinstance(self.calibrate, bool | np.bool_), "expected True or False"
+        )
         return hidden
 
     def _class_weights(self, y: Any) -> Floats:

@@ -226,52 +226,43 @@ class ReLUEstimator(BaseEstimator):
         table = x if len(columns) == x.shape[1] else x[:, columns]
         return Scaling.of(table, weight, "X", names, robust=described(self.solver_).robust)
 
+    def _ask(self, name: str, fine: bool, wanted: str) -> None:
+        """Refuse an argument that is not fine."""
+        if not fine:
+            raise InvalidInputError(f"{name}={getattr(self, name)!r}: {wanted}")
+
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
         hidden = self.hidden.tolist() if isinstance(self.hidden, np.ndarray) else self.hidden
         widths = hidden if isinstance(hidden, tuple | list) else (hidden,)
-        sound = all(whole_number(k, 1) for k in widths)
-        if not widths or not sound:
-            raise InvalidInputError(
-                f"hidden={self.hidden!r}: expected a positive number of units, or a tuple of them"
-            )
+        sound = bool(widths) and all(whole_number(k, 1) for k in widths)
+        self._ask("hidden", sound, "expected a positive number of units, or a tuple of them")
         if self.solver not in ("auto", *self._solvers):
             known = ", ".join(self._solvers)
             raise InvalidInputError(f"solver {self.solver!r} is not known; use auto, {known}")
-        if self.constraint not in ("tight", "bounded", "unit", None):
-            raise InvalidInputError(
-                f"constraint={self.constraint!r}: use 'tight', 'bounded', 'unit' or None"
-            )
+        known = self.constraint in ("tight", "bounded", "unit", None)
+        self._ask("constraint", known, "use 'tight', 'bounded', 'unit' or None")
         if isinstance(self.alpha, str):
             valid = self.alpha == "auto"
         else:
             valid = real_number(self.alpha) and 0 <= float(self.alpha) < np.inf
-        if not valid:
-            raise InvalidInputError(f"alpha={self.alpha!r}: expected 'auto' or a number >= 0")
+        self._ask("alpha", valid, "expected 'auto' or a number >= 0")
         for name in ("skip", "early_stopping", "warm_start"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise InvalidInputError(f"{name}={getattr(self, name)!r}: expected True or False")
-        if self.n_init is not None and not whole_number(self.n_init, 1):
-            raise InvalidInputError(
-                f"n_init={self.n_init!r}: expected a whole number >= 1, or None"
+            self._ask(
+                name, isinstance(getattr(self, name), bool | np.bool_), "expected True or False"
             )
-        if self.n_jobs is not None and (
-            not whole_number(self.n_jobs, -(2**31)) or self.n_jobs == 0
-        ):
-            raise InvalidInputError(
-                f"n_jobs={self.n_jobs!r}: expected a whole number other than 0, or None"
-            )
-        if self.options is not None and not isinstance(self.options, dict):
-            raise InvalidInputError(f"options={self.options!r}: expected a dict, or None")
-        if self.missing not in ("refuse", "median"):
-            raise InvalidInputError(f"missing={self.missing!r}: use 'refuse' or 'median'")
+        starts = self.n_init is None or whole_number(self.n_init, 1)
+        self._ask("n_init", starts, "expected a whole number >= 1, or None")
+        jobs = self.n_jobs is None or (whole_number(self.n_jobs, -(2**31)) and self.n_jobs != 0)
+        self._ask("n_jobs", jobs, "expected a whole number other than 0, or None")
+        plain = self.options is None or isinstance(self.options, dict)
+        self._ask("options", plain, "expected a dict, or None")
+        self._ask("missing", self.missing in ("refuse", "median"), "use 'refuse' or 'median'")
         share = self.validation_fraction
-        if not (real_number(share) and 0 < float(share) < 1):
-            raise InvalidInputError(f"validation_fraction={share!r}: expected a share from 0 to 1")
-        if not whole_number(self.n_iter_no_change, 1):
-            raise InvalidInputError(
-                f"n_iter_no_change={self.n_iter_no_change!r}: expected a whole number >= 1"
-            )
+        part = real_number(share) and 0 < float(share) < 1
+        self._ask("validation_fraction", part, "expected a share from 0 to 1")
+        patient = whole_number(self.n_iter_no_change, 1)
+        self._ask("n_iter_no_change", patient, "expected a whole number >= 1")
         check_options(self.options or {})
         _check_device(self.device)
         return tuple(int(k) for k in widths)

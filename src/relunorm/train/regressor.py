@@ -181,12 +181,9 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
 
     def _checked(self) -> tuple[int, ...]:
         hidden = super()._checked()
-        if not whole_number(self.restarts, 1):
-            raise InvalidInputError(f"restarts={self.restarts!r}: expected a whole number >= 1")
-        if self.interval not in (None, "split", "jackknife+"):
-            raise InvalidInputError(
-                f"interval={self.interval!r}: use 'split', 'jackknife+' or None"
-            )
+        self._ask("restarts", whole_number(self.restarts, 1), "expected a whole number >= 1")
+        known = self.interval in (None, "split", "jackknife+")
+        self._ask("interval", known, "use 'split', 'jackknife+' or None")
         if self.interval == "split" and self.warm_start and hasattr(self, "network_"):
             raise InvalidInputError(
                 "interval='split' with warm_start: the network may have seen rows that are to be "

@@ -40,7 +40,7 @@ def compare(
             "that of the outputs.",
         ),
     ] = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
     ] = None,

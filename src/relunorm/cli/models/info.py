@@ -8,7 +8,15 @@ import typer
 
 from relunorm.cli import options
 from relunorm.cli.inputs import opened
-from relunorm.cli.output import Console, emit, examples, markup, print_table, showing
+from relunorm.cli.output import (
+    Console,
+    check_folder,
+    emit,
+    examples,
+    markup,
+    print_table,
+    showing,
+)
 
 
 @examples(
@@ -44,6 +52,7 @@ def convert(
     """Read a model and write it in the format that OUT's ending names."""
     from relunorm.io import save
 
+    check_folder(target)
     network, _ = opened(source, example=example)
     save(network, target, dtype=dtype)  # type: ignore[arg-type]  # checked there
     document = {

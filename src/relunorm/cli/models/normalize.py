@@ -62,9 +62,7 @@ def normalize(
         str | None,
         typer.Option(help="Number type of the written weights; by default that of MODEL's file."),
     ] = None,
-    time_limit: Annotated[
-        float, typer.Option(help="Seconds; what is not decided by then stays.")
-    ] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:
@@ -78,7 +76,9 @@ def normalize(
     from relunorm.forms.precision import is_single, precision
     from relunorm.io import load, save
 
-    check_model_out(out)
+    source = Path(model)
+    target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
+    check_model_out(target)
     check_folder(certificate)
     network, place = opened(model, domain)
     if certificate is not None:
@@ -101,8 +101,6 @@ def normalize(
             time_limit=time_limit,
             progress=show,
         )
-    source = Path(model)
-    target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:

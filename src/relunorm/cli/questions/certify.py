@@ -50,9 +50,7 @@ def certify(
         typer.Option(help="For a regression: how far outputs may be from the target, or move."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for all rows together.")
-    ] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     jobs: options.Jobs = None,
     backend: options.Backend = None,
     scheduler: options.Scheduler = None,
@@ -65,8 +63,8 @@ def certify(
     robust is proved, attacked comes with an input that changes the answer. Without --eps the
     largest safe radius of each row is enclosed in an interval.
 
-    Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
-    input, or a row that is; 3: a row is undecided within the time.
+    Exit code 0: all rows robust (without --eps: all intervals closed); 1: a row is attacked; 2: bad
+    input, or a row that is; 3: a row is undecided within the time, or its interval is open.
     """
     import numpy as np
 
@@ -89,20 +87,20 @@ def certify(
     with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
-            valid=place, time_limit=limit, random_state=seed, progress=show,
+            valid=place, time_limit=time_limit, random_state=seed, progress=show,
             workers=jobs, backend=backend, scheduler=scheduler,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:
         if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
-    emit(document, json, lambda console: _render(console, document, delta is None))
+    emit(document, json, lambda console: _render(console, document, delta is None, label is None))
     counts = found.counts
     if counts["invalid"]:
         raise typer.Exit(2)
     if eps is not None and counts["attacked"]:
         raise typer.Exit(1)
-    raise typer.Exit(3 if counts["unknown"] else 0)
+    raise typer.Exit(3 if any(row.reason for row in found.rows) else 0)
 
 
 def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
@@ -117,7 +115,7 @@ def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
     return numbers(scale, float, expected)
 
 
-def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
+def _render(console: Console, document: dict[str, Any], classes: bool, own: bool) -> None:
     rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
     weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
     columns = ["row", *["label"] * classes, "verdict", "safe up to", "attacked at"]
@@ -133,17 +131,19 @@ def _render(console: Console, document: dict[str, Any], classes: bool) -> None:
         console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
         order = ", ".join(document["classes"])
-        console.print(f"the model does not name its classes; taken to be, in order: {order}")
+        console.print(f"labels are taken for the classes in this order, which is a guess: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     total = len(document["rows"])
     console.print(f"{total} row{'s' * (total != 1)}: {counts}; {document['seconds']:.1f} s")
-    why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
-    for reason, count in why.items():
-        console.print(f"{count} unknown: {reason}")
+    why = Counter((row["verdict"], row["reason"]) for row in rows if row["reason"])
+    for (verdict, reason), count in why.items():
+        what = "unknown" if verdict == "unknown" else f"row{'s' * (count != 1)} not closed"
+        console.print(f"{count} {what}: {reason}")
     curve = document["curve"][:: 2 if document["radius"] is None else 1]
     shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
     heads = ("radius", "certified", "possible")
-    print_table(console, heads, shares, title="accuracy against radius")
+    what = "rows that keep the model's own answer" if own else "accuracy"
+    print_table(console, heads, shares, title=f"{what} against radius")
 
 
 def _end(value: float | None) -> float:

@@ -29,9 +29,7 @@ _MEANING = {
 def check(
     model: options.ModelFile,
     prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],
-    limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for all parts together.")
-    ] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     proof: Annotated[str | None, typer.Option(help="Write the proof of unsat, as JSON.")] = None,
     replay: Annotated[
         str | None, typer.Option(help="Replay a proof written by --proof; searches nothing.")
@@ -72,7 +70,7 @@ def check(
         raise typer.Exit(0 if found.holds else 1)
     with showing("checking", json or quiet) as show:
         answer = run(
-            network, prop, limit,
+            network, prop, time_limit,
             progress=show, workers=jobs, backend=backend, scheduler=scheduler,
         )  # fmt: skip
     written = None

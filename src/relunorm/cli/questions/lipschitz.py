@@ -34,10 +34,8 @@ def lipschitz(
         str,
         typer.Option(help="auto, product, paths, theorem6, sdp, search, enumeration or branch."),
     ] = "auto",
-    time_limit: Annotated[float, typer.Option(help="Seconds for the long methods.")] = 10.0,
-    proof: Annotated[
-        str | None, typer.Option(help="Write a proof of the search's bound to this file, JSON.")
-    ] = None,
+    time_limit: options.TimeLimit = 10.0,
+    proof: options.Proof = None,
     seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,

@@ -24,10 +24,8 @@ def maximize(
     direction: Annotated[
         str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
     ] = "0",
-    time_limit: Annotated[float, typer.Option(help="Seconds before an interval is returned.")] = 60,
-    proof: Annotated[
-        str | None, typer.Option(help="Write a proof of the upper end to this file, JSON.")
-    ] = None,
+    time_limit: options.TimeLimit = 60,
+    proof: options.Proof = None,
     rational: Annotated[
         bool, typer.Option("--rational", help="Without any rounding: small networks only.")
     ] = False,

@@ -31,13 +31,11 @@ SHOWN = 60
 def sensitivity(
     model: options.ModelFile,
     domain: Annotated[str, options.DOMAIN],
-    time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+    time_limit: options.TimeLimit = 60.0,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")
     ] = None,
-    proof: Annotated[
-        str | None, typer.Option(help="Write a proof of every interval to this file, JSON.")
-    ] = None,
+    proof: options.Proof = None,
     seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,

@@ -21,6 +21,7 @@ from relunorm.cli.output import (
     markup,
     print_table,
 )
+from relunorm.clock import TIME_LIMIT
 from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 
@@ -103,6 +104,8 @@ def fit(
     """Fit a small ReLU network to DATA and compare it with a linear model and boosted trees.
 
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
+
+    Exit code 3: the time limit ended the fit.
     """
     from relunorm.cli.training.fit_table import Reading, read, split
 
@@ -154,6 +157,7 @@ def fit(
         document["output"] = out
         document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(3 if model.stopped_ == TIME_LIMIT else 0)
 
 
 def _check_pieces(table: Table, source: str) -> None:

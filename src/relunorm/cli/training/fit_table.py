@@ -44,7 +44,8 @@ def read(path: Path, how: Reading) -> Table:
         try:
             table = read_table(path, target=targets[0] if targets else None, text=how.classify)
         except InvalidInputError as error:
-            if " is not a number; " not in str(error) or "this is the target" in str(error):
+            told = ("is not a number; ", "does not hold numbers", "x holds NaN")
+            if not any(map(str(error).count, told)) or "this is the target" in str(error):
                 raise
             raise InvalidInputError(
                 f"{error} (--one-hot encodes words, --missing median fills empty cells)"
@@ -60,6 +61,12 @@ def read(path: Path, how: Reading) -> Table:
         raise InvalidInputError(
             f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
             f"least {FEWEST_ROWS}"
+        )
+    if how.classify and (table.y.ndim > 1 or (table.y != np.round(table.y)).any()):
+        fault = f"{table.y.shape[1]} columns" if table.y.ndim > 1 else "numbers with fractions"
+        raise InvalidInputError(
+            f"{path}: the target {table.target or 'y'!r} holds {fault}, not the classes that "
+            "--classify is for; leave --classify out to predict numbers"
         )
     if how.classify and np.ptp(table.y) == 0:
         only = table.classes[0] if table.classes else f"{table.y[0]:g}"

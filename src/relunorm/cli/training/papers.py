@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.output import Console, emit, examples, markup, print_table
+from relunorm.cli.output import Console, check_folder, emit, examples, markup, print_table
 
 if TYPE_CHECKING:
     from relunorm.clock import Progress
@@ -82,6 +82,9 @@ def papers(
     tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
     if paper == "all" and out is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out / "index.html")
     where = {"jobs": jobs or None, "backend": backend or "loky", "scheduler": scheduler}
     outcomes, interrupted = _run(tasks, out, where, quiet=json)
     if paper != "all" and not json:
@@ -129,13 +132,12 @@ def _run(
     tasks: list[Task], output: Path | None, where: dict[str, Any], quiet: bool
 ) -> tuple[list[Outcome], bool]:
     """The outcomes so far, in the order of the tasks, and whether Ctrl-C ended the run."""
-    from relunorm.papers.exhibit import cost_of
     from relunorm.papers.run import run_tasks
 
     found: dict[Task, Outcome] = {}
     interrupted = False
     with _bar(quiet) as progress:
-        left = sum(cost_of(task.make) for task in tasks)
+        left = sum(task.cost for task in tasks)
         line = progress.add_task("papers", total=left) if progress is not None else None
 
         def tell(said: Progress) -> None:
@@ -143,7 +145,7 @@ def _run(
             found[outcome.task] = outcome
             if progress is None or line is None:
                 return
-            cost = cost_of(outcome.task.make)
+            cost = outcome.task.cost
             if outcome.reused:  # nothing was run, so it says nothing about the speed
                 progress.update(line, total=progress.tasks[line].total - cost)
             else:

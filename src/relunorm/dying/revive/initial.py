@@ -7,7 +7,7 @@ linear and convolution layers only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,8 +43,8 @@ def he_(model: nn.Module, random_state: RandomState = 0) -> nn.Module:
     gen = generator(random_state)
     for layer in layers(model):
         weight = _weight(layer)
-        fan_in = weight[0].numel()
-        _draw(weight, lambda n, f=fan_in: torch.randn(n, generator=gen) * math.sqrt(2 / f))
+        deviation = math.sqrt(2 / weight[0].numel())
+        weight.copy_(torch.randn(weight.shape, generator=gen) * deviation)
         if layer.bias is not None:
             layer.bias.zero_()
     return model
@@ -171,7 +171,7 @@ class _Reached(Exception):
 
 
 def layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
-    """A layer's output on the batch, as (samples, units)."""
+    """A layer's output on the batch, with or without a batch axis, as (samples, units)."""
     caught: list[Tensor] = []
 
     def catch(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -186,13 +186,8 @@ def layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
         pass
     finally:
         handle.remove()
-    return as_rows(caught[0], layer)
-
-
-def as_rows(output: Tensor, layer: nn.Module) -> Tensor:
-    """A layer's output as (samples, units), with or without a batch axis."""
     axis = 1 - _weight(layer).ndim  # the last axis for linear layers, before the places for others
-    return output.movedim(axis, -1).reshape(-1, output.shape[axis])
+    return caught[0].movedim(axis, -1).reshape(-1, caught[0].shape[axis])
 
 
 class evaluating:
@@ -214,10 +209,6 @@ def _weight(layer: nn.Module) -> Tensor:
     weight = layer.weight
     assert isinstance(weight, Tensor)
     return weight
-
-
-def _draw(weight: Tensor, sample: Callable[[int], Tensor]) -> None:
-    weight.copy_(sample(weight.numel()).reshape(weight.shape))
 
 
 def rows_like(layer: nn.Module, units: int, gen: torch.Generator) -> Iterator[Tensor]:

@@ -77,12 +77,6 @@ class ReaderMode(SiteMode):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def reader_weights(site: SiteWiring) -> dict[int, Tensor]:
-    """The weights that read a site, by identity."""
-    weights: list[Any] = [reader.module.weight for reader in site.readers]
-    return {id(weight): weight for weight in weights}
-
-
 @torch.no_grad()
 def fold_constants(model: nn.Module, batch: Any, site: SiteWiring, units: Tensor) -> str:
     """Add to the next biases what silent units send on, if that is constant; else say why not.
@@ -95,7 +89,8 @@ def fold_constants(model: nn.Module, batch: Any, site: SiteWiring, units: Tensor
     def read(weight: Tensor, values: Tensor) -> None:
         sent[id(weight)] = values.amin(0), values.amax(0)
 
-    watch = Watch(model, lambda module: ReaderMode(lambda *seen: None, read, reader_weights(site)))
+    weights = {id(reader.module.weight) for reader in site.readers}
+    watch = Watch(model, lambda module: ReaderMode(lambda *seen: None, read, weights))
     try:
         with evaluating(model):
             call(model, batch, seen_by=watch)

@@ -256,21 +256,17 @@ class _Tracer(SiteMode):
             return
         shared = [self.origins.get(id(t)) for t in inputs]
         held = [o for o in shared if o is not None and o.site is not None]
-        if origin is None or origin.site is None or len(held) > 1:
+        kept = None
+        if origin is not None and origin.labels is not None and len(held) == 1:
+            if func in _SAME and output.shape == origin.labels.owner.shape:
+                kept = origin
+            elif func in _MOVE:
+                labels = origin.labels.through(func, args, kwargs, inputs[0])
+                kept = None if labels is None else _Origin(site=origin.site, labels=labels)
+        if kept is None:
             self._mixed(func, inputs)
-        elif func in _SAME and origin.labels is not None:
-            if output.shape == origin.labels.owner.shape:
-                self.origins[id(output)] = origin
-            else:
-                self._mixed(func, inputs)
-        elif func in _MOVE and origin.labels is not None:
-            labels = origin.labels.through(func, args, kwargs, inputs[0])
-            if labels is not None:
-                self.origins[id(output)] = _Origin(site=origin.site, labels=labels)
-            else:
-                self._mixed(func, inputs)
         else:
-            self._mixed(func, inputs)
+            self.origins[id(output)] = kept
 
     def _mixed(self, func: Any, inputs: list[Tensor]) -> None:
         what = getattr(func, "__name__", str(func))
@@ -388,15 +384,6 @@ def _finish(
         for name, module in (*around, *((reader.name, reader.module) for reader in draft.readers)):
             if not problem and any(tensors[id(p)] > 1 for p in module.parameters(False)):
                 problem = f"the parameters of {name} are used more than once (tied or called twice)"
-        found.append(
-            SiteWiring(
-                draft.name,
-                draft.units,
-                draft.source,
-                draft.norm,
-                tuple(draft.readers),
-                problem,
-                draft.uneven,
-            )
-        )
+        known = (draft.name, draft.units, draft.source, draft.norm, tuple(draft.readers))
+        found.append(SiteWiring(*known, problem, draft.uneven))
     return found

@@ -73,14 +73,10 @@ class SiteReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
+        masks = ("dead", "born_dead", "dormant", "linear", "nan", "infinite")
         return {
             **entries(self, "name units leaky ran axis axis_known"),
-            "dead": np.flatnonzero(self.dead).tolist(),
-            "born_dead": np.flatnonzero(self.born_dead).tolist(),
-            "dormant": np.flatnonzero(self.dormant).tolist(),
-            "linear": np.flatnonzero(self.linear).tolist(),
-            "nan": np.flatnonzero(self.nan).tolist(),
-            "infinite": np.flatnonzero(self.infinite).tolist(),
+            **{name: np.flatnonzero(getattr(self, name)).tolist() for name in masks},
             **entries(self, "died_at first_death active_share"),
             "score": [None if math.isnan(v) else v for v in self.score.tolist()],
         }

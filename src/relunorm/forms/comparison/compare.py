@@ -11,7 +11,7 @@ import numpy as np
 
 from relunorm.arithmetic.certain import PARAMETERS, exact_output
 from relunorm.arithmetic.floats import at_least, at_most, float_above, float_below
-from relunorm.bounds.threads import few_threads
+from relunorm.bounds.problem import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.difference import Ends, bound_difference
 from relunorm.domain import Box, Domain

@@ -24,6 +24,7 @@ from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import Windows, check_entries, sliding_windows
 from relunorm.network import RELU, Activation, Affine
+from relunorm.network.head import StepKind
 
 Array = NDArray[Any]
 Value = Tensor | Headed | Array
@@ -158,8 +159,14 @@ def _beyond(low: Lowering, x: Tensor, width: float, shift: float, name: str) -> 
     return low.add(above, low.scale(jump, np.array(width - shift)))
 
 
-#: What works on each entry alone -> function(lowering, value, name, numbers). The last of them open
-#: a head, or are steps behind it.
+_CURVES: tuple[StepKind, ...] = ("sigmoid", "log_sigmoid", "tanh", "softplus", "exp", "round")
+
+
+def _curve(kind: StepKind) -> Callable[..., Headed]:
+    return lambda low, x, name: heads.entry(x, kind)
+
+
+#: What works on each entry alone -> function(lowering, value, name, numbers).
 UNITS: dict[str, Callable[..., Tensor | Headed]] = {
     "relu": lambda low, x, name: low.activate(x, RELU, name),
     "leaky": lambda low, x, name, slope: low.activate(x, Activation("leaky", slope), name),
@@ -170,16 +177,12 @@ UNITS: dict[str, Callable[..., Tensor | Headed]] = {
     "hard_sigmoid": hard_sigmoid,
     "threshold": threshold,
     "shrink": shrink,
-    "sigmoid": lambda low, x, name: heads.entry(x, "sigmoid"),
-    "log_sigmoid": lambda low, x, name: heads.entry(x, "log_sigmoid"),
-    "tanh": lambda low, x, name: heads.entry(x, "tanh"),
-    "softplus": lambda low, x, name: heads.entry(x, "softplus"),
-    "exp": lambda low, x, name: heads.entry(x, "exp"),
+    **{kind: _curve(kind) for kind in _CURVES},
     "expm1": lambda low, x, name: heads.scaled(low, heads.entry(x, "exp"), 1.0, -1.0),
-    "round": lambda low, x, name: heads.entry(x, "round"),
     "greater": lambda low, x, name, level: heads.entry(x, "greater", [level]),
 }
-CURVED = tuple(UNITS)[tuple(UNITS).index("sigmoid") :]
+#: Those that open a head, or are steps behind it.
+CURVED = (*_CURVES, "expm1", "greater")
 
 #: How a format writes a unit: its name in `UNITS`, then its numbers, each as it is or as the
 #: format's own (argument, default).

@@ -44,7 +44,8 @@ def from_keras(model: Any, example: Any = None) -> Network:
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise UnsupportedFormatError(
             f"{origin}: {len(model.inputs)} inputs and {len(model.outputs)} outputs, expected one "
-            "of each"
+            "of each; read keras.Model(model.inputs[0], model.outputs[0]), or another pair that "
+            "belongs together"
         )
     shape = one_shape(tuple(model.inputs[0].shape[1:]), example, origin)
     walk = _Walk(Lowering((1, *shape)), origin)

@@ -102,12 +102,18 @@ def _round(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
 
 
 def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    """min(leaky(x), max_value) = leaky(x) - relu(x - max_value)."""
+    """min(leaky(x), max_value) = leaky(x) - relu(x - max_value); from a threshold on x above it,
+    at most max_value, - slope relu(threshold - x)."""
     slope, level = float(op.negative_slope), float(op.threshold)
-    if level and (slope or op.max_value is not None):
-        raise CannotLower("with a threshold and another slope or end")
     if level:
-        return meaning.threshold(low, tensors[0], op.name, level, 0.0)
+        result = meaning.threshold(low, tensors[0], op.name, level, 0.0)
+        if op.max_value is not None:
+            result = low.clip(result, 0.0, float(op.max_value), op.name)
+        if not slope:
+            return result
+        under = low.shift(meaning.negative(low, tensors[0]), np.array(level))
+        below = low.activate(under, RELU, op.name, piece=True)
+        return low.subtract(result, low.scale(below, np.array(slope)))
     if op.max_value is not None and not slope:
         return low.clip(tensors[0], 0.0, float(op.max_value), op.name)
     result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)

@@ -75,10 +75,17 @@ def _convert(
     example: Any,
 ) -> Network:
     graph = model.graph
-    info = _only_input(graph, values, origin)
-    shape, batched = _input_shape(info, graph, values, origin, example)
-    lowering = Lowering(shape)
-    _define(values, info.name, lowering.input, origin)
+    infos = _used_inputs(graph, values, origin)
+    if len(infos) == 1:
+        shape, batched = _input_shape(infos[0], graph, values, origin, example)
+        lowering = Lowering(shape)
+        _define(values, infos[0].name, lowering.input, origin)
+    else:  # the columns of a table
+        shape, batched = (1, len(infos)), True
+        lowering = Lowering(shape)
+        for k, info in enumerate(infos):
+            column = lowering.rearrange(lowering.input, np.array([[k]]))
+            _define(values, info.name, column, origin)
     _walk(model, lowering, values, origin, folder)
     output = _output(graph, values, origin)
     inputs = shape[1:] if batched else shape
@@ -87,8 +94,11 @@ def _convert(
     return network.replace(
         head=Head(network.head.steps, classes),
         precision=_precision(model.graph, values),
-        columns=_columns(model, origin),
-        names=(info.name, graph.output[0].name if len(graph.output) == 1 else ""),
+        columns=_columns(model, origin) or [Column(i.name) for i in infos if len(infos) > 1],
+        names=(
+            infos[0].name if len(infos) == 1 else "",
+            graph.output[0].name if len(graph.output) == 1 else "",
+        ),
     )
 
 
@@ -206,12 +216,30 @@ def _define(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
     values[name] = value
 
 
-def _only_input(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> onnx.ValueInfoProto:
+def _used_inputs(
+    graph: onnx.GraphProto, values: dict[str, Any], origin: str
+) -> list[onnx.ValueInfoProto]:
+    """The inputs that the output depends on: one, or several that are one number a row each."""
     inputs = [info for info in graph.input if info.name not in values]
-    if len(inputs) != 1:
-        names = ", ".join(repr(info.name) for info in inputs) or "none"
-        raise ModelFileError(f"{origin}: {len(inputs)} inputs ({names}), expected exactly one")
-    return inputs[0]
+    read = {name for node in _needed(graph) for name in node.input}
+    read |= {info.name for info in graph.output}
+    used = [info for info in inputs if info.name in read] or inputs
+    if len(used) == 1 or (used and all(map(_is_column, used))):
+        return used
+    names = ", ".join(repr(info.name) for info in used) or "none"
+    raise ModelFileError(
+        f"{origin}: {len(used)} inputs ({names}), expected one, or one number a row in each; "
+        "export the model with all columns in one input (skl2onnx: initial_types=[('x', "
+        "FloatTensorType([None, columns]))]), or pass the model itself to relunorm"
+    )
+
+
+def _is_column(info: onnx.ValueInfoProto) -> bool:
+    """Whether an input is of shape (rows, 1), and no text."""
+    kind = info.type.tensor_type
+    dims = kind.shape.dim
+    numbers = kind.elem_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+    return numbers and len(dims) == 2 and dims[0].dim_value <= 1 and dims[1].dim_value == 1
 
 
 def _output(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> Tensor | Headed:

@@ -82,14 +82,48 @@ def write_onnx(
     write_bytes(path, content)
 
 
-class _Writer:
+class Graph:
+    """The nodes and tensors of a graph from ``input`` to ``output`` while it is written."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Emit a node; returns the name of its output."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def tensor(self, name: str, array: NDArray[Any]) -> str:
+        """Store a tensor; returns its name."""
+        self.tensors.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        return name
+
+    def proto(
+        self, ends: tuple[int, int], shapes: Sequence[Sequence[int]], opset: int, ir_version: int
+    ) -> onnx.ModelProto:
+        """The model, from the types of its input and output and their shapes without the batch."""
+        infos = [
+            helper.make_tensor_value_info(name, kind, ["batch", *shape])
+            for name, kind, shape in zip(("input", "output"), ends, shapes, strict=True)
+        ]
+        graph = helper.make_graph(self.nodes, "relunorm", infos[:1], infos[1:], self.tensors)
+        return helper.make_model(
+            graph,
+            ir_version=ir_version,
+            opset_imports=[helper.make_opsetid("", opset)],
+            producer_name="relunorm",
+            producer_version=__version__,
+        )
+
+
+class _Writer(Graph):
     """Emits nodes; value k is held in the shape of its layer, flattened where a map needs it."""
 
     def __init__(self, network: Network, dtype: np.dtype[Any]):
+        super().__init__()
         self.network = network
         self.dtype = dtype
-        self.nodes: list[onnx.NodeProto] = []
-        self.tensors: list[onnx.TensorProto] = []
         self.values = ["input"]
         self.flattened: dict[int, str] = {}
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
@@ -111,25 +145,10 @@ class _Writer:
         result = head(np.zeros((1, network.output_size)), network.output_shape).shape[1:]
         whole = bool(head) and head.steps[-1].kind == "argmax"
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
-        graph = helper.make_graph(
-            self.nodes,
-            "relunorm",
-            [helper.make_tensor_value_info("input", kind, ["batch", *network.input_shape])],
-            [
-                helper.make_tensor_value_info(
-                    "output", onnx.TensorProto.INT64 if whole else kind, ["batch", *result]
-                )
-            ],
-            self.tensors,
-        )
-        _rename(graph, dict(zip(("input", "output"), network.names, strict=True)))
-        return helper.make_model(
-            graph,
-            ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            producer_name="relunorm",
-            producer_version=__version__,
-        )
+        ends = kind, onnx.TensorProto.INT64 if whole else kind
+        made = self.proto(ends, (network.input_shape, result), OPSET, IR_VERSION)
+        _rename(made.graph, dict(zip(("input", "output"), network.names, strict=True)))
+        return made
 
     def affine(self, affine: Affine, prefix: str, shape: tuple[int, ...]) -> str:
         """Emit an affine map with a result of this shape; one term carries the bias if it can."""
@@ -208,8 +227,8 @@ class _Writer:
         takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
         if planes is not None and takes_bias:
             inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
-        windows = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
-        found = {"group": conv.groups, **_windows(windows)}
+        geometry = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
+        found = {"group": conv.groups, **windows(geometry)}
         return self.node("Conv", inputs, f"{name}_conv", **found), takes_bias
 
     def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:
@@ -282,11 +301,11 @@ class _Writer:
             if step.kind == "linear":
                 return self.node("Gemm", inputs, name, transB=1)
             if step.kind == "conv" or step.geometry is None:
-                return self.node("Conv", inputs, name, group=step.groups, **_windows(step.geometry))
+                return self.node("Conv", inputs, name, group=step.groups, **windows(step.geometry))
             pads = step.geometry.pads
             added = [max(-after, 0) for _, after in pads]
             cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
-            found = {"group": step.groups, **_windows(cut)}
+            found = {"group": step.groups, **windows(cut)}
             return self.node("ConvTranspose", inputs, name, output_padding=added, **found)
         if step.kind == "upsample" and step.geometry is not None:
             scales = np.array([1, 1, *step.geometry.kernel], dtype=np.float32)
@@ -299,10 +318,10 @@ class _Writer:
                 inputs,
                 name,
                 ceil_mode=int(step.geometry.ceil),
-                **_windows(step.geometry),
+                **windows(step.geometry),
             )
         if step.kind == "average_pool":
-            found = _windows(step.geometry)
+            found = windows(step.geometry)
             found.pop("dilations")
             return self.node(
                 "AveragePool", inputs, name, count_include_pad=int(step.count_padding), **found
@@ -359,15 +378,10 @@ class _Writer:
         product = self.node("Mul", [value, factor], f"{name}_product")
         return self.node("Add", [product, offset], name)
 
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
-
     def tensor(self, name: str, array: NDArray[Any]) -> str:
         if array.dtype.kind == "f":
             array = mx.narrowed(array, self.dtype, name)
-        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+        return super().tensor(name, array)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
@@ -394,7 +408,8 @@ def can_write(structure: Structure | None) -> bool:
     return True
 
 
-def _windows(geometry: Geometry | None) -> dict[str, Sequence[int]]:
+def windows(geometry: Geometry | None) -> dict[str, Any]:
+    """The attributes of a node whose windows lie so."""
     if geometry is None:
         return {}
     return {

@@ -78,7 +78,7 @@ def read_table(
         text: whether the target may hold text, such as names of classes; without it that is an
             error.
         finite: False to keep NaN and infinite values, which are an error otherwise.
-        columns: those that a network reads (`Network.columns`): found in a text table by name, with
+        columns: those that a network reads (`Network.columns`): found in a table by name, with
             words and gaps as the network was fitted to them; other columns are passed over. A table
             without names is read in order.
     """
@@ -86,9 +86,10 @@ def read_table(
     if not path.exists():
         raise MissingFileError(path, "table")
     wanted = {c.name for c in columns} | ({target} if target is not None else set())
+    mixed = any(c.words or c.fill is not None for c in columns)
     shape = csv_shape(path) if columns else None
-    if shape is not None and (
-        any(c.words or c.fill is not None for c in columns) or wanted < set(shape.names)
+    if (mixed and path.suffix.lower() == ".parquet") or (
+        shape is not None and (mixed or wanted < set(shape.names))
     ):
         from relunorm.io.table.mixed import read_columns
 
@@ -151,12 +152,11 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     return [arrays[name] for name in names]
 
 
-def _read_parquet(
-    path: Path, target: str | None, labels: Labels | None, wanted: set[str]
-) -> tuple[NDArray[np.float64], list[str]]:
+def open_parquet(path: Path, target: str | None) -> Any:
+    """The arrow table in a .parquet file, which has the target and no name twice."""
     try:
         import pyarrow.parquet as parquet
-        from pyarrow import ArrowException, types
+        from pyarrow import ArrowException
     except ImportError:
         raise MissingDependencyError(
             "reading .parquet needs pyarrow: pip install pyarrow"
@@ -168,6 +168,15 @@ def _read_parquet(
     except ArrowException as error:
         raise InvalidInputError(f"{path}: not a readable .parquet file ({error})") from None
     check_target(path, table.column_names, target)
+    return table
+
+
+def _read_parquet(
+    path: Path, target: str | None, labels: Labels | None, wanted: set[str]
+) -> tuple[NDArray[np.float64], list[str]]:
+    table = open_parquet(path, target)
+    from pyarrow import types
+
     names = table.column_names
     if wanted and wanted <= set(names):  # what else there is may hold anything
         names = [name for name in names if name in wanted]

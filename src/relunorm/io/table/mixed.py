@@ -1,4 +1,4 @@
-"""Text tables with words and gaps in them: one column of 0 and 1 for each word, NaN for a gap."""
+"""Tables with words and gaps in them: one column of 0 and 1 for each word, NaN for a gap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
-from relunorm.io.table import Table
+from relunorm.io.table import Table, open_parquet
 from relunorm.io.table.csv import CsvShape, check_target, csv_shape, is_gap, open_text, parse_number
 from relunorm.network.columns import Column, input_names
 
@@ -30,7 +30,7 @@ Cells = dict[str, list[str]]
 def read_mixed(
     path: Path, target: str, *, one_hot: bool, gaps: bool, labels: bool = False
 ) -> Table:
-    """A .csv table (also .txt, .tsv, .gz) whose inputs may hold words, or gaps, or both.
+    """A .csv (also .txt, .tsv, .gz) or .parquet table whose inputs may hold words or gaps.
 
     Args:
         target: the column to predict; it may have no gaps.
@@ -42,10 +42,7 @@ def read_mixed(
     Raises:
         InvalidInputError: the first line and column that cannot be used.
     """
-    shape = csv_shape(path, target)
-    if shape is None:
-        raise UnsupportedFormatError(f"{path}: words and gaps are read from .csv tables only")
-    cells = _cells(path, shape)
+    shape, cells = _cells(path, target)
     columns = []
     for name in shape.names:
         words = [] if name == target else _words(cells[name], shape)
@@ -72,17 +69,15 @@ def read_columns(
     labels: bool = False,
     gaps: bool = False,
 ) -> Table:
-    """A .csv table as the inputs of a network that knows its columns; others are passed over.
+    """A table as the inputs of a network that knows its columns; others are passed over.
 
     Args:
         labels: whether the target may hold words.
         gaps: whether an empty cell that nothing fills is NaN; it is an error otherwise.
     """
-    shape = csv_shape(path, target)
-    assert shape is not None
+    shape, cells = _cells(path, target)
     for column in columns:
         check_target(path, shape.names, column.name)
-    cells = _cells(path, shape)
     return _table(path, shape, cells, columns, target, gaps, labels, "fill or drop it first")
 
 
@@ -158,8 +153,21 @@ def _inputs(
     return values
 
 
-def _cells(path: Path, shape: CsvShape) -> Cells:
-    """The columns as text."""
+def _cells(path: Path, target: str | None) -> tuple[CsvShape, Cells]:
+    """The columns as text, empty where there is no value; of a .parquet file line 1 is row 1."""
+    if path.suffix.lower() == ".parquet":
+        table = open_parquet(path, target)
+        lists = {name: table[name].to_pylist() for name in table.column_names}
+        cells = {
+            name: ["" if cell is None else str(cell) for cell in column]
+            for name, column in lists.items()
+        }
+        return CsvShape(",", table.column_names, 1), cells
+    shape = csv_shape(path, target)
+    if shape is None:
+        raise UnsupportedFormatError(
+            f"{path}: words and gaps are read from .csv and .parquet tables only"
+        )
     rows: list[list[str]] = []
     with open_text(path) as file:
         for line, row in enumerate(_reader(file, shape.delimiter), start=1):
@@ -170,7 +178,7 @@ def _cells(path: Path, shape: CsvShape) -> Cells:
                     f"{path}: line {line} has {len(row)} cells, expected {len(shape.names)}"
                 )
             rows.append(row)
-    return {name: [row[k] for row in rows] for k, name in enumerate(shape.names)}
+    return shape, {name: [row[k] for row in rows] for k, name in enumerate(shape.names)}
 
 
 def _reader(file: TextIO, delimiter: str) -> Iterator[list[str]]:

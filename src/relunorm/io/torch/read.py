@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import logging
 import operator
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
-from relunorm.errors import SeveralTensorsError, UnsupportedFormatError
+from relunorm.errors import BranchingError, SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.operations import ENTRYWISE
 from relunorm.io.torch.program import Operation, Program, Ref, place_of
@@ -155,6 +157,13 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
     except Exception as error:
         # The exporter runs the caller's own forward, so anything can come out of it.
         _check_statistics(module, origin)
+        if type(error).__name__ == "GuardOnDataDependentSymNode":
+            line = re.search(r'File "(?P<file>.+)", line (?P<line>\d+)', str(error))
+            raise BranchingError(
+                f"{origin}: torch.export could not trace it: forward chooses by values of its input"
+                + (f" ({Path(line['file']).name}, line {line['line']})" if line else "")
+                + "; write the choice with relu, clamp or torch.maximum"
+            ) from None
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
@@ -199,7 +208,7 @@ def _quiet() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.disabled = True
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # where it prints graphs
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -214,7 +223,7 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
     for size in dict.fromkeys(_sizes(module)):
         try:
             program = _program(_export(module, (size,), origin), origin)
-        except SeveralTensorsError:
+        except (SeveralTensorsError, BranchingError):
             raise  # whatever the shape
         except UnsupportedFormatError as error:
             failure = failure or error

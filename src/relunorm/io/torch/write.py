@@ -199,35 +199,23 @@ class Scaling(nn.Module):
         return inputs * self.factor + self.offset
 
 
-class Decision(nn.Module):
-    """An argmax along an axis, a test against a level, a clip or a rounding."""
+class HeadStep(nn.Module):
+    """A step of a head that torch has no module for."""
 
     def __init__(self, step: heads.Step):
         super().__init__()
         self.step = step
 
     def forward(self, inputs: Tensor) -> Tensor:
+        if self.step.kind == "pair":
+            return torch.cat([-inputs, inputs], -1)
         if self.step.kind == "argmax":
             return inputs.argmax(self.step.axis + 1)
         if self.step.kind == "greater":
             return (inputs > self.step.numbers[0]).to(inputs.dtype)
         if self.step.kind == "clip":
             return inputs.clamp(*self.step.numbers)
-        return inputs.round()
-
-
-class Pair(nn.Module):
-    """(-z, z): the logits of two classes that one value z decides between."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return torch.cat([-inputs, inputs], -1)
-
-
-class Exponential(nn.Module):
-    """exp."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.exp()
+        return inputs.exp() if self.step.kind == "exp" else inputs.round()
 
 
 def _head_step(step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype) -> nn.Module:
@@ -240,10 +228,8 @@ def _head_step(step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype) -> 
         "log_sigmoid": nn.LogSigmoid,
         "tanh": nn.Tanh,
         "softplus": nn.Softplus,
-        "exp": Exponential,
-        "pair": Pair,
     }
-    return simple[step.kind]() if step.kind in simple else Decision(step)
+    return simple[step.kind]() if step.kind in simple else HeadStep(step)
 
 
 def _activation(activation: Activation) -> nn.Module:

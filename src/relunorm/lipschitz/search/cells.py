@@ -55,7 +55,6 @@ OUTPUT, AXIS, SIGN, NORM = range(4)
 # all forms were made at once, half-spaces around a ball that stand behind the walls.
 COUNT, WALLS, EXACT, MADE, CUTS = range(5)
 
-
 #: Marks on the tape: none, forms and walls, a bound of a unit, no point, a sign that is needed, two
 #: halves, a bound that closes, a side that is empty in rational arithmetic, a limit that no bound
 #: with further signs exceeds.

@@ -58,7 +58,6 @@ from relunorm.lipschitz.search.signs import (
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.kernels.pack import Packed
 from relunorm.search.tape import Tape
 
 Array = NDArray[np.float64]
@@ -215,8 +214,7 @@ def new_place(window: Window, goal: tuple[int, int, float] | float, margin: floa
         off = 2.0**-50 * (1.0 + np.abs(window.shift) / window.scale) * (hi > lo)
         lo, hi = lo - off, hi + off
     given = np.int64(len(window.rhs))
-    columns = _by_columns(window.net)
-    question = np.array(entries, dtype=float), window.rates, columns
+    question = np.array(entries, dtype=float), window.rates, window.columns
     return Place(lo, hi, given, margin, *question, *_ball(window))
 
 
@@ -232,19 +230,6 @@ def _ball(window: Window) -> tuple[Array, float, float]:
         ball[2] = 2.0**-50 * (np.abs(middle) + np.abs(window.shift)) / window.scale
         far = float(max(1.0, np.abs(ball).sum(axis=0).max()))
     return (ball, float(norm), far) if far < FARTHEST else (np.zeros_like(ball), 0.0, 1.0)
-
-
-def _by_columns(net: Packed) -> Array:
-    """The weights with every matrix transposed in its place."""
-    columns = net.weights.copy()
-    for layer in range(int(net.shape[1]) + 1):
-        rows = int(net.first[layer + 1] - net.first[layer])
-        for term in range(int(net.term_ptr[layer]), int(net.term_ptr[layer + 1])):
-            source, start = int(net.source[term]), int(net.start[term])
-            width = int(net.first[source] - net.first[source - 1] if source else net.shape[0])
-            block = slice(start, start + rows * width)
-            columns[block] = net.weights[block].reshape(rows, width).T.ravel()
-    return columns
 
 
 def is_empty(

@@ -30,7 +30,7 @@ class Window:
     """A network in the coordinates of a box, with the half-spaces of a polytope domain.
 
     Args:
-        net: the network as a function of t.
+        net: the network as a function of t; columns: its weights, every matrix column by column.
         lo, hi: the box of t.
         rows, rhs: further half-spaces rows . t <= rhs, unit rows.
         rates: dt/dx per coordinate, for Jacobians in x; 0 for the homogeneous coordinate.
@@ -40,6 +40,7 @@ class Window:
     """
 
     net: Packed
+    columns: Vector
     lo: Vector
     hi: Vector
     rows: NDArray[np.float64]
@@ -71,13 +72,13 @@ def windows(
     size = network.input_size
     reach = _reach(network)
     homogeneous = homogenized(network, reach * np.eye(size))
-    net = pack(homogeneous, np.eye(size + 1), np.zeros(size + 1))
+    packed = _packed(homogeneous, np.eye(size + 1), np.zeros(size + 1))
     for face in range(2 * size + 1):
         lo, hi = np.append(-np.ones(size), 0.0), np.ones(size + 1)
         axis, side = (size, 1.0) if face == 0 else ((face - 1) // 2, (-1.0) ** face)
         lo[axis] = hi[axis] = side
         yield Window(
-            net,
+            *packed,
             lo,
             hi,
             np.zeros((0, size + 1)),
@@ -87,6 +88,12 @@ def windows(
             np.zeros(size),
             homogeneous=True,
         )
+
+
+def _packed(
+    network: Network, embedding: NDArray[np.float64], offset: Vector
+) -> tuple[Packed, Vector]:
+    return pack(network, embedding, offset), pack(network, embedding, offset, True).weights
 
 
 def _reach(network: Network) -> float:
@@ -119,7 +126,7 @@ def bounded(network: Network, domain: Domain, half_spaces: HalfSpaces | None = N
         rhs = (b - A @ box.center + 2.0**-50 * (len(half) + 4) * size)[keep] / lengths[keep]
     flat = box.halfwidth > 0
     return Window(
-        pack(network, np.diag(half), np.array(box.center)),
+        *_packed(network, np.diag(half), np.array(box.center)),
         np.where(flat, -1.0, 0.0),
         np.where(flat, 1.0, 0.0),
         rows,

@@ -14,14 +14,13 @@ from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import share_above
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 
 claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
 
-@costs(1)
 def attractor_angle(world: BatchNorm) -> Exhibit:
     """The stable states at infinite width for batches of 4 to 100 points, beside networks of width
     1,000; batches of 4 to 30 digits through networks of width 500 (4 to 6) and 100; and a symmetric
@@ -69,7 +68,6 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
     )
 
 
-@costs(1)
 def onset_width(world: BatchNorm) -> Exhibit:
     """The layer where a point of eight digits escapes, in networks of several widths."""
     from scipy.stats import mannwhitneyu
@@ -97,7 +95,6 @@ def onset_width(world: BatchNorm) -> Exhibit:
     )
 
 
-@costs(3)
 def parts(world: BatchNorm) -> Exhibit:
     """Ten digits through networks with rescaling alone, recentering alone, and recentering with
     ReLU; which point of batches of digits escapes, the longest one as it is and made twice as

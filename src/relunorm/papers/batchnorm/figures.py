@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.batchnorm.gram import odd_points
+from relunorm.batchnorm.gram import odd_points, pair_angles
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import Check, Claim, more_often
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 
 claim, exhibit = words_of("batchnorm")
 
@@ -28,7 +28,6 @@ ARMS: dict[str, dict[str, Any]] = {
 ABOUT = 2.5
 
 
-@costs(1)
 def figure3(world: BatchNorm) -> Exhibit:
     """Several batches of twenty digits through layers of width 500 with recentering and ReLU until
     a point is odd, and a fifth more; the first one is drawn."""
@@ -89,7 +88,6 @@ def _escaped(batch: int, run: Propagation, layers: int) -> tuple[Any, ...]:
     )
 
 
-@costs(2)
 def figure5(world: BatchNorm) -> Exhibit:
     """Angles of pairs among 10 and among 100 digits after 30 layers of width 1,000, by what is
     normalized, over several draws (dividing by (2) alone also of digits less their mean); in full,
@@ -150,7 +148,6 @@ def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
     ]
 
 
-@costs(1)
 def figure6(world: BatchNorm) -> Exhibit:
     """Responses of the neurons of layer 30 over 100 digits, with and without recentering."""
     n, width, layers = 100, world.size(1000, 1000, 300), 30
@@ -247,11 +244,9 @@ def _draw_figure6(drawn: dict[str, tuple[Propagation, Any]]) -> Any:
 
 
 def cluster_angle(gram: np.ndarray) -> float:
+    """Mean angle among the points that are not odd, radians."""
     points = odd_points(gram).points
-    rest = np.delete(np.delete(gram, points, 0), points, 1)
-    norms = np.sqrt(np.diag(rest))
-    cosines = (rest / np.outer(norms, norms))[np.triu_indices(len(rest), 1)]
-    return float(np.arccos(np.clip(cosines, -1, 1)).mean())
+    return float(pair_angles(np.delete(np.delete(gram, points, 0), points, 1)).mean())
 
 
 def activations(run: Propagation) -> np.ndarray:

@@ -13,7 +13,7 @@ from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING, share_above
-from relunorm.papers.exhibit import Exhibit, costs
+from relunorm.papers.exhibit import Exhibit
 
 claim, exhibit = words_of("batchnorm")
 
@@ -22,7 +22,6 @@ Array = NDArray[np.float64]
 DEEP = 20_000
 
 
-@costs(5)
 def theorem11(world: BatchNorm) -> Exhibit:
     """Trees of random and of symmetric batches 20,000 layers deep against the printed bounds and
     the steps of their proof; batches of one coordinate, and of three with a largest and a smallest

@@ -13,14 +13,13 @@ from scipy.optimize import minimize_scalar
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import LEVEL, Claim, share_above
-from relunorm.papers.exhibit import Exhibit, costs
+from relunorm.papers.exhibit import Exhibit
 
 claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
 
-@costs(0.5)
 def theorem3(world: BatchNorm) -> Exhibit:
     """Neurons until full rank, sampled, for 1 to 9 equally spaced points on a circle (odd n) and
     for three batches of four random points of the plane."""

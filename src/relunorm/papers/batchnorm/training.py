@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import Claim
-from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, Sample, empty_figure
 
 if TYPE_CHECKING:
     from relunorm.papers.batchnorm.laws import BatchNorm
@@ -45,7 +45,6 @@ SETUPS = ("same optimizer", "own learning rate")
 RANK_TOLERANCE = 0.01
 
 
-@costs(8)
 def figure2(world: BatchNorm) -> Exhibit:
     """Deep networks of width 128 on digits with batch norm, without it, and without it from He's
     initialization: rank of the last hidden layer at the start, training accuracy at the end."""
@@ -110,7 +109,6 @@ def default_variance(width: int) -> tuple[float, float]:
         return default, width * float(layer.weight.detach().var())
 
 
-@costs(2)
 def initialization(world: BatchNorm) -> Exhibit:
     """One hidden layer with one neuron per data point (kinks at three heights between its response
     to its own point and to the next) against He's and torch's initialization on digits, Adam:

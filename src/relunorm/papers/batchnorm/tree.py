@@ -14,14 +14,13 @@ from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.theory.tree_model import cluster_count
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 
 claim, exhibit = words_of("batchnorm")
 
 Array = NDArray[np.float64]
 
 
-@costs(2)
 def tree(world: BatchNorm) -> Exhibit:
     """The tree model by brute force and in closed form; clusters of random vectors, and of vectors
     with a cluster at the mean, under positive and negative transformations."""

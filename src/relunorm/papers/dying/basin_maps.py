@@ -13,7 +13,7 @@ from relunorm.papers.checklist import words_of
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.one_unit import left_at
 from relunorm.papers.dying.unit_loss import vector_field
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 
 claim, exhibit = words_of("dying")
 
@@ -23,7 +23,6 @@ SURFACE = -4.0
 WINDOWS = (0.2, 0.5, 1.0, 2.0)
 
 
-@costs(2)
 def figure4(world: Dying) -> Exhibit:
     """Starts on a grid over [-2, 2]^2 without momentum, at four scales: where they end."""
     pairs = [(gamma, 0.0) for gamma in (1.0, 0.1, 0.01, 0.001)]
@@ -60,7 +59,6 @@ def figure4(world: Dying) -> Exhibit:
     )
 
 
-@costs(6)
 def figure5(world: Dying) -> Exhibit:
     """The same starts with momentum, beta from 0.5 to 0.99, at small and at large scale."""
     betas = (0.0, 0.7, 0.99) if world.tiny else (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -185,7 +183,6 @@ def _draw_maps(found: list[Any]) -> Any:
 LINE = (0.2, 0.5, 0.8)
 
 
-@costs(3)
 def figure3(world: Dying) -> Exhibit:
     """The vector field of one unit at four scales; where starts on a grid over [-2, 2]^2 end
     without momentum, by quadrants; the loss's minimum for Delta = 0 and 0.1; and the line in the

@@ -78,7 +78,7 @@ def scaling(world: Dying) -> Exhibit:
     works = [_scales(net, world.single_factor(net, g), g, x) for net in plain for g in GAMMAS]
     left = min(_best_factor(net, gamma, x) for net in biased for gamma in GAMMAS)
     pairs = [(net, gamma) for net in (*biased, *plain) for gamma in GAMMAS]
-    layerwise = max(_rescaled_error(world, net, gamma, x) for net, gamma in pairs)
+    layerwise = max(_gap(net, world.rescale(net, gamma), gamma, x) for net, gamma in pairs)
     above = [_factor_gaps(world, net, gamma) for net in biased for gamma in (0.5, 3.0)]
     return exhibit(
         world.settings(),
@@ -164,10 +164,6 @@ def _gap(net: Network, scaled: Network, gamma: float, x: Array) -> float:
 
 def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
     return factor is not None and _gap(net, _multiplied(net, factor), gamma, x) < ROUNDING
-
-
-def _rescaled_error(world: Dying, net: Network, gamma: float, x: Array) -> float:
-    return _gap(net, world.rescale(net, gamma), gamma, x)
 
 
 def _best_factor(net: Network, gamma: float, x: Array) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relunorm.papers.checklist import words_of
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 
 claim, exhibit = words_of("dying")
 
@@ -20,7 +20,6 @@ Array = NDArray[np.float64]
 MOMENTA = ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3))
 
 
-@costs(0.5)
 def figure2(world: Dying) -> Exhibit:
     """Eigenvalues of (20) as beta grows to 1 at eta = 0.1, and 200 updates (6)-(7) of one parameter
     of an affine unit, from rest, at six momenta."""

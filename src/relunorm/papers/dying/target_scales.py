@@ -14,7 +14,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import LEVEL, Claim, more_often
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, Sample, empty_figure
 
 claim, exhibit = words_of("dying")
 
@@ -29,7 +29,6 @@ def read_sample(data: str | None, target: str | None) -> Sample:
     return Sample(x, y, name)  # type: ignore[arg-type]
 
 
-@costs(28)
 def figure1(world: Dying) -> Exhibit:
     """One hidden layer trained on one data set (the paper has four) at several scales and shifts of
     the targets, 5 seeds. Fits by Adam: 64 units, 4,000 updates. Dead units: 200 units, 18,000
@@ -159,7 +158,6 @@ def _draw_figure1(error: list[dict[str, Any]], dead: list[dict[str, Any]]) -> An
     return figure
 
 
-@costs(20)
 def figure6(world: Dying) -> Exhibit:
     """Perceptrons and residual networks with batch norm of several depths trained at gamma = 1e-4
     by Adam and SGD; units born dead are not counted as dying. "Faster": after a third of the

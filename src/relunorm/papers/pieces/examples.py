@@ -14,7 +14,7 @@ from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
@@ -35,7 +35,6 @@ CONES = Network.from_weights(_WEIGHTS)
 SEVEN = {(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)}
 
 
-@costs(2)
 def figures12(world: Pieces) -> Exhibit:
     """All regions of three networks of two inputs like those drawn, and of 20 random networks of
     each kind: how the second layer cuts the polygons of the first."""

@@ -14,7 +14,7 @@ from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, costs, empty_figure
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.pieces.laws import Pieces
 
 claim, exhibit = words_of("pieces")
@@ -59,7 +59,6 @@ def atoms(world: Pieces) -> Exhibit:
     )
 
 
-@costs(2)
 def theorem6_table(world: Pieces) -> Exhibit:
     """Every region in [-2, 2]^2 of random networks of four layers with normalized outer layers: its
     slope against the bounds; a network of ones and a chain of twos, which reach them; bounds at 4

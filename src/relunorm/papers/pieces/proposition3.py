@@ -13,17 +13,17 @@ from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.exhibit import Exhibit, costs
+from relunorm.papers.exhibit import Exhibit
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
+from relunorm.regions.views.plot import plot_refinement
 
 claim, exhibit = words_of("pieces")
 
 Array = NDArray[np.float64]
 
 
-@costs(3)
 def partition(world: Pieces) -> Exhibit:
     """All regions in a square of a random network of three hidden layers, layer by layer, with
     their maps, volumes, edges and neighbours; and of the same network without biases."""
@@ -69,7 +69,7 @@ def partition(world: Pieces) -> Exhibit:
             "ours: one bit apart is not adjacent", one_bit - touching if mistaken == 0 else math.nan
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",
-        figure=None if world.tiny else _refinement(found),
+        figure=None if world.tiny else plot_refinement(found),
     )
 
 
@@ -194,9 +194,3 @@ def _one_bit(found: Regions) -> tuple[int, int, int]:
         int((close & touching & upper).sum()),
         int((touching & ~close & upper).sum()),
     )
-
-
-def _refinement(found: Regions) -> Any:
-    from relunorm.regions.views.plot import plot_refinement
-
-    return plot_refinement(found)

@@ -7,7 +7,7 @@ from typing import Any
 
 from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import LEVEL, Claim
-from relunorm.papers.exhibit import Exhibit, costs
+from relunorm.papers.exhibit import Exhibit
 from relunorm.papers.reduced.laws import Reduced
 
 claim, _ = words_of("reduced")
@@ -68,7 +68,6 @@ def _rows(found: Exhibit, **where: Any) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[k] == v for k, v in where.items())]
 
 
-@costs(13)
 def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
     """Each figure by its own set of starts, the rest by all of them."""
     wins, p = found.settings["tight_wins"], found.settings["tight_p"]
@@ -85,7 +84,7 @@ def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
     ]
 
 
-def _judge(item: str, cost: float, steadier: str = "", along: str = "") -> Judge:
+def _judge(item: str, steadier: str = "", along: str = "") -> Judge:
     def judge(found: Exhibit, world: Reduced) -> list[Claim]:
         """The sign test of the figure's table, the test of the spread, and the sign test of the
         errors along the cut."""
@@ -98,14 +97,14 @@ def _judge(item: str, cost: float, steadier: str = "", along: str = "") -> Judge
             claims.append(_signs(along, *told))
         return claims
 
-    return costs(cost)(judge)
+    return judge
 
 
 JUDGES: dict[str, Judge] = {
     "figure5.1-3": figures51,
-    "figure5.4": _judge("Figure 5.4", 8, along="Figure 5.4: along y = 0.2 x"),
-    "figure5.5": _judge("Figure 5.5", 6, "Figure 5.5: less sensitive to the start"),
-    "figure5.6": _judge("Figure 5.6", 4, "Figure 5.6: less sensitive to the start"),
-    "figure5.7": _judge("Figure 5.7", 5, along="Figure 5.7: along y = 0.2 x"),
-    "figure5.8": _judge("Figure 5.8", 10, along="Figure 5.8: along y = 0.2 x"),
+    "figure5.4": _judge("Figure 5.4", along="Figure 5.4: along y = 0.2 x"),
+    "figure5.5": _judge("Figure 5.5", "Figure 5.5: less sensitive to the start"),
+    "figure5.6": _judge("Figure 5.6", "Figure 5.6: less sensitive to the start"),
+    "figure5.7": _judge("Figure 5.7", along="Figure 5.7: along y = 0.2 x"),
+    "figure5.8": _judge("Figure 5.8", along="Figure 5.8: along y = 0.2 x"),
 }

@@ -27,9 +27,6 @@ TOLERANCE = 1e-10
 #: Rounding of a sum, relative to the sum of its absolute terms.
 ROUNDING = 32 * 2.0**-52
 
-#: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
-KEPT_WEIGHTS = 1 << 20
-
 #: A matrix of more entries than this, less than one in `SPARSE_BELOW` of them non-zero, is packed
 #: sparse: a stored entry costs about as much as that many in a loop of vector instructions.
 SPARSE_FROM, SPARSE_BELOW = 1 << 14, 8
@@ -85,13 +82,14 @@ def pack(
 
     Args:
         network: without linear stages (call `Network.folded` first) and without step units.
-        embedding: shape (d, k), the window's columns; None for the identity.
+        embedding: shape (d, k), the window's columns; or (d,), a factor for every coordinate; None
+            for the identity.
         offset: shape (d,); None for 0.
         by_columns: whether matrices are stored column by column.
         sparse: whether the caller reads sparse matrices (see `Packed`); else all are dense.
     """
     check_units(network)
-    k = network.input_size if embedding is None else embedding.shape[1]
+    k = network.input_size if embedding is None else embedding.shape[-1]
     offset = None if offset is None or not offset.any() else offset
     terms = sum(len(affine.terms) for affine in network.maps)
     flat = _Flat(terms, by_columns, sparse)
@@ -106,7 +104,10 @@ def pack(
             if offset is not None:
                 shift = shift + matrix @ offset
                 moved.append((sum(widths), abs(matrix) @ np.abs(offset)))
-            flat.add_dense(mx.dense(matrix if embedding is None else matrix @ embedding))
+            if embedding is not None:
+                whole = embedding.ndim == 2
+                matrix = matrix @ embedding if whole else mx.scale_columns(matrix, embedding)
+            flat.add_dense(matrix)
         bias.append(shift)
         widths.append(len(shift))
         ptr.append(len(sources))
@@ -136,10 +137,9 @@ class _Flat:
         self._order: Literal["C", "F"] = "F" if by_columns else "C"
         self._by_columns, self._sparse = by_columns, sparse
         self._starts: list[int] = []
-        self._blocks: list[Any] = []
+        self._blocks: list[NDArray[np.float64]] = []
         self._index: list[NDArray[np.int64]] = []
         self._size, self._index_end = 0, terms
-        self._is_mixed = False  # whether some blocks are matrices still to be written out
 
     def add(self, matrix: Any) -> None:
         """The next matrix, sparse where that is wanted and quicker."""
@@ -157,14 +157,7 @@ class _Flat:
     def add_dense(self, matrix: Any) -> None:
         """The next matrix, all of it."""
         self._starts.append(self._size)
-        if isinstance(matrix, np.ndarray):
-            self._append(matrix.ravel(self._order))
-        elif self._sparse:  # small, or full enough
-            self._append(matrix.toarray().ravel(self._order))
-        else:
-            self._is_mixed = True
-            self._blocks.append(matrix)
-            self._size += matrix.shape[0] * matrix.shape[1]
+        self._append(mx.dense(matrix).ravel(self._order))
 
     def _append(self, block: NDArray[np.float64]) -> None:
         self._blocks.append(block)
@@ -177,26 +170,7 @@ class _Flat:
 
     def weights(self) -> NDArray[np.float64]:
         """All weights."""
-        if self._is_mixed:
-            return self._written()
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0)
-
-    def _written(self) -> NDArray[np.float64]:
-        """Flat and sparse matrices as one flat array.
-
-        Of a sparse matrix only the entries are written: untouched zeros take neither time nor
-        memory, and convolutions have gigabytes of them.
-        """
-        flat = np.zeros(self._size)
-        for start, block in zip(self._starts, self._blocks, strict=True):
-            if sp.issparse(block):
-                rows, columns = block.shape
-                entries = block.tocoo()
-                i, j = entries.row.astype(np.int64), entries.col.astype(np.int64)
-                flat[start + (j * rows + i if self._by_columns else i * columns + j)] = entries.data
-            else:
-                flat[start : start + len(block)] = block
-        return flat
 
 
 def packed_size(matrix: Any) -> int:
@@ -213,53 +187,6 @@ def is_packed_sparse(matrix: Any) -> bool:
         return False
     entries = matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)
     return SPARSE_BELOW * int(entries) < size
-
-
-def pack_box(
-    network: Network,
-    scale: NDArray[np.float64],
-    offset: NDArray[np.float64],
-    by_columns: bool = False,
-) -> Packed:
-    """`pack` for a window that stretches and moves every coordinate: x = scale * t + offset.
-
-    Sparse matrices stay sparse.
-    """
-    plain = _plain(network, by_columns)
-    if not offset.any() and (scale == 1.0).all():
-        return plain
-    large = len(plain.weights) > KEPT_WEIGHTS  # nobody keeps those, so they may be changed
-    weights = plain.weights if large else plain.weights.copy()
-    bias, size0 = plain.bias.copy(), plain.size0.copy()
-    begin = 0
-    for layer, affine in enumerate(network.maps):
-        if 0 in affine.terms:  # sources are sorted, so the input's matrix is a map's first
-            matrix = affine.terms[0]
-            rows, columns = matrix.shape
-            at = int(plain.start[plain.term_ptr[layer]])
-            block = weights[at : at + rows * columns]
-            if by_columns:
-                block.reshape(columns, rows)[...] *= scale[:, None]
-            else:
-                block.reshape(rows, columns)[...] *= scale
-            bias[begin : begin + rows] += matrix @ offset
-            size0[begin : begin + rows] += abs(matrix) @ np.abs(offset)
-        begin += affine.size
-    return plain._replace(weights=weights, bias=bias, size0=size0)
-
-
-def _plain(network: Network, by_columns: bool) -> Packed:
-    """The arrays for x = t, kept with a small network: it never changes, and questions repeat.
-
-    Like a cached property they live in the network's own dictionary.
-    """
-    key = "packed by columns" if by_columns else "packed by rows"
-    kept = network.__dict__.get(key)
-    if kept is None:
-        kept = pack(network, None, None, by_columns, sparse=True)
-        if len(kept.weights) <= KEPT_WEIGHTS:
-            network.__dict__[key] = kept
-    return kept
 
 
 def check_units(network: Network) -> None:

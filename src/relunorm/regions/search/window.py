@@ -25,7 +25,7 @@ from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
-from relunorm.regions.kernels.pack import Packed, pack, pack_box
+from relunorm.regions.kernels.pack import Packed, pack
 
 Array = NDArray[np.float64]
 
@@ -65,19 +65,15 @@ class Window:
     def pack(self, network: Network, by_columns: bool = False) -> Packed:
         """The network in the window's coordinates, brought to size; see `pack.pack`."""
         if self.homogeneous:
-            lifted, k = homogenized(balanced(network), self.embedding), self.dimension
-            return pack(balanced(lifted), np.eye(k), np.zeros(k), by_columns, sparse=True)
-        units = self._units
+            lifted = balanced(homogenized(balanced(network), self.embedding))
+            return pack(lifted, None, None, by_columns, sparse=True)
+        units, embedding, offset = self._units, self.matrix, self.offset
+        embedding = self.scale if embedding is None else embedding
         if units is None:
-            network, scale, offset = balanced(network), self.scale, self.offset
-        else:
-            network = balanced_for(network, units)
-            scale = None if self.scale is None else np.ldexp(self.scale, -units)
-            offset = np.ldexp(self.offset, -units)
-        if scale is not None:
-            return pack_box(network, scale, offset, by_columns)
-        embedding = self.embedding if units is None else np.ldexp(self.embedding, -units[:, None])
-        return pack(network, embedding, offset, by_columns, sparse=True)
+            return pack(balanced(network), embedding, offset, by_columns, sparse=True)
+        per_row = units if self.matrix is None else units[:, None]
+        embedding, offset = np.ldexp(embedding, -per_row), np.ldexp(offset, -units)  # type: ignore[arg-type]
+        return pack(balanced_for(network, units), embedding, offset, by_columns, sparse=True)
 
     @cached_property
     def _units(self) -> Exponents | None:
@@ -89,18 +85,7 @@ class Window:
         """Window coordinates to inputs."""
         if self.homogeneous:
             return t[:, :-1] @ self.embedding.T / t[:, -1:]
-        if self._is_plain:
-            return t
         return t @ self.embedding.T + self.offset
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        """Whether x = t."""
-        return (
-            self.scale is not None
-            and self.scale.tolist() == [1.0] * len(self.scale)
-            and not any(self.offset.tolist())
-        )
 
 
 def open_window(network: Network, domain: Domain | None) -> Window:

@@ -5,7 +5,7 @@
   R.answer = (report) => {
     const { body } = report.sections.quality;
     if (!body) return noAnswer(report);
-    return body.type === "classes" ? classAnswer(report, body) : numberAnswer(report, body);
+    return { classes: classAnswer, labels: labelAnswer, numbers: numberAnswer }[body.type](report, body);
   };
 
   const headline = (figure, text, ...notes) => R.el("div", { class: "answer card" },
@@ -25,6 +25,10 @@
         "Say the order with --classes to be sure."),
       toDo(report));
   };
+
+  const labelAnswer = (report, { accuracy }) => headline(R.percent(accuracy.right / accuracy.rows),
+    [`of the rows get all their labels right: ${R.number(accuracy.right)} of ` +
+      `${R.plural(accuracy.rows, "row")}. `, R.kind(accuracy.kind)], toDo(report));
 
   const toDo = (report) => {
     const count = report.advice.filter((item) => item.topic !== "fine").length;
@@ -54,9 +58,16 @@
   R.quality = (report) => {
     const entry = report.sections.quality;
     if (entry.status === "not asked") return null;
-    return R.section(entry, (body) => (body.type === "classes" ? classes(report, body)
-      : numbers(report, body)));
+    return R.section(entry, (body) => ({ classes, labels, numbers }[body.type](report, body)));
   };
+
+  const labels = (report, { accuracy, labels: { rows } }) => [
+    R.el("h3", {}, "Right and wrong, label by label"),
+    R.table([">output", ">right", ">rows that have it", ">rows said to have it", ">both"],
+      rows.map((r, k) => [String(k), R.percent(r.right / accuracy.rows), R.number(r.have),
+        R.number(r.said), R.number(r.both)]), "Right and wrong by label"),
+    R.note("An output above 0, before the sigmoid, says that a row has the label."),
+  ];
 
   const classes = (report, body) => {
     const names = report.data.classes.names;

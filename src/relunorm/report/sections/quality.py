@@ -23,7 +23,7 @@ BARS, DOTS = 24, 600
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
-    """Accuracy, confusion and margins of a classifier; the errors of a regression."""
+    """Accuracy, confusion and margins of a classifier, or by label; errors of a regression."""
     if case.x is None:
         raise NotAsked("no data was given: it takes a table with the right answers")
     if case.y is None:
@@ -34,6 +34,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     kind: Kind = "exact" if case.all_rows else "estimate"
     if case.classes is not None:
         return {"on": case.inputs_in_words, **_classes(case, outputs, kind)}
+    if _several_labels(case, outputs):
+        return {"on": case.inputs_in_words, **_labels(case.y, outputs > 0, kind)}
     returned = case.network.head(outputs, case.network.output_shape).reshape(len(outputs), -1)
     return {"on": case.inputs_in_words, **_numbers(case, returned, kind)}
 
@@ -82,6 +84,33 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
                     "margin": finite(margins[k]),
                 }
                 for k in np.argsort(margins, kind="stable")[:LISTED]
+            ],
+        },
+    }
+
+
+def _several_labels(case: Case, outputs: Array) -> bool:
+    """Whether every output says yes or no for itself, and the target does so too."""
+    assert case.y is not None
+    each = [step.kind for step in case.network.head.steps[:1]] == ["sigmoid"]
+    alike = outputs.shape == case.y.shape and outputs.shape[1] > 1
+    return each and alike and bool(np.isin(case.y, (0, 1)).all())
+
+
+def _labels(truth: Array, said: NDArray[np.bool_], kind: Kind) -> dict[str, Any]:
+    """Of a model that may give several labels at once: rows that are right, label by label."""
+    right, told = said == truth, said & (truth > 0)
+    counts = zip(
+        *(part.sum(axis=0).tolist() for part in (right, truth > 0, said, told)), strict=True
+    )
+    return {
+        "type": "labels",
+        "accuracy": {"kind": kind, "right": int(right.all(axis=1).sum()), "rows": len(truth)},
+        "labels": {
+            "kind": kind,
+            "rows": [
+                dict(zip(("right", "have", "said", "both"), row, strict=True))
+                for row in list(counts)[:MAX_CLASSES]
             ],
         },
     }

@@ -152,11 +152,10 @@ def _keep(
     """Per member the new point and model where they are better, else the old ones."""
 
     def pick(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(_select(better, x, y) for x, y in zip(a, b, strict=True))
+        return tuple(
+            torch.where(better.view(-1, *[1] * (x.ndim - 1)), x, y)
+            for x, y in zip(a, b, strict=True)
+        )
 
     loss = torch.where(better, new[1].loss, old[1].loss)
     return pick(new[0], old[0]), Model(loss, pick(new[1].parts, old[1].parts))
-
-
-def _select(keep: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(keep.view(-1, *[1] * (new.ndim - 1)), new, old)

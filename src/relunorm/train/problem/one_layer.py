@@ -88,13 +88,9 @@ class ShallowProblem:
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in (tangent of w, b), unit by unit."""
-        w, b = point
-        _, units, d = w.shape
-        gram = self._gram(w, b, jacobian=True)
-        q, m = 1 + d + units, self.y.shape[1]
-        inner, cross, target = gram[:, :q, :q], gram[:, :q, q:-m], gram[:, :q, -m:]
-        root, scale, info = factor(inner, self._ridge(d, units))
-        scaled = scale[:, :, None]
+        gram, q, root, scale, info = self._factored(point, jacobian=True)
+        d, m = self.x.shape[1], self.y.shape[1]
+        cross, target, scaled = gram[:, :q, q:-m], gram[:, :q, -m:], scale[:, :, None]
         half = torch.linalg.solve_triangular(
             root, torch.cat([cross, target], dim=2) * scaled, upper=False
         )
@@ -125,12 +121,8 @@ class ShallowProblem:
 
     def output(self, point: Point) -> tuple[Tensor, Tensor]:
         """Best linear part (B, 1 + d + K, m), rows (a, S, c), and the loss without penalty."""
-        w, b = point
-        _, units, d = w.shape
-        gram = self._gram(w, b, jacobian=False)
-        q = 1 + d + units
+        gram, q, root, scale, _ = self._factored(point)
         inner, target = gram[:, :q, :q], gram[:, :q, q:]
-        root, scale, _ = factor(inner, self._ridge(d, units))
         weights = torch.cholesky_solve(target * scale[..., None], root) * scale[..., None]
         fit = (weights * (inner @ weights - 2 * target)).sum(dim=(1, 2))
         return weights, (self.energy + fit).clamp_min(0)
@@ -145,17 +137,21 @@ class ShallowProblem:
 
     def contributions(self, point: Point) -> Tensor:
         """(B, K) how much the loss would grow without each unit: c_j^2 / (G^-1)_jj."""
-        w, b = point
-        _, units, d = w.shape
-        gram = self._gram(w, b, jacobian=False)
-        q = 1 + d + units
-        root, scale, _ = factor(gram[:, :q, :q], self._ridge(d, units))
+        gram, q, root, scale, _ = self._factored(point)
         inverse = torch.cholesky_inverse(root)
         weights = inverse @ (gram[:, :q, q:] * scale[..., None])
-        return (weights.square().sum(dim=2) / inverse.diagonal(dim1=1, dim2=2))[:, 1 + d :]
+        return (weights.square().sum(dim=2) / inverse.diagonal(dim1=1, dim2=2))[
+            :, 1 + self.x.shape[1] :
+        ]
 
-    def _ridge(self, d: int, units: int) -> Tensor:
-        return ridge_diagonal(self.ridges, d, units)
+    def _factored(
+        self, point: Point, jacobian: bool = False
+    ) -> tuple[Tensor, int, Tensor, Tensor, Tensor]:
+        """The Gram matrix, how many of its columns are features, and `factor` of these."""
+        w, b = point
+        gram, (_, units, d) = self._gram(w, b, jacobian), w.shape
+        q = 1 + d + units
+        return gram, q, *factor(gram[:, :q, :q], ridge_diagonal(self.ridges, d, units))
 
     def _gram(self, w: Tensor, b: Tensor, jacobian: bool) -> Tensor:
         """Gram matrix of [1, x, relu | tangent and threshold columns | y], summed over slices."""

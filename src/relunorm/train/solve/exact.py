@@ -50,8 +50,8 @@ def solve_exact(task: Task, give_up: Callable[[float, float], bool] | None = Non
     x, y = task.x[order, 0].cpu(), task.y[order, 0].cpu()
     weight = task.weight[order].cpu()
     knots = _knot_count(task)
-    rows = x.numpy(), y.numpy(), weight.numpy()
     search = _Search(SplineProblem(x, y, weight), task)
+    rows = search.rows
     wider: SplineBound | None = None
     given_up = False
     try:
@@ -135,6 +135,7 @@ class _Search:
 
     def __init__(self, problem: SplineProblem, task: Task):
         self.problem, self.task = problem, task
+        self.rows: Rows = problem.x.numpy(), problem.y.numpy(), problem.weight.numpy()
         self.lower = 0.0
         self.pieces: Pieces | None = None
         self.rng = np.random.default_rng([task.seed, 17])
@@ -152,21 +153,23 @@ class _Search:
     @property
     def spike(self) -> float:
         """How far the spline leaves the data between the rows."""
-        rows = [part.numpy() for part in (self.problem.x, self.problem.y, self.problem.weight)]
-        edges = np.concatenate([[self.problem.low], self.knots.numpy(), [self.problem.high]])
-        return spike(rows[0], rows[1], rows[2], edges, refit(rows[0], rows[1], rows[2], edges)[0])
+        return spike(*self.rows, *self.refitted(self.knots)[:2])
+
+    def refitted(self, knots: Tensor) -> tuple[Floats, Floats, float]:
+        """Ends and knots, the best values there, and the squared error, free of prefix sums."""
+        edges = np.concatenate([[self.problem.low], knots.numpy(), [self.problem.high]])
+        return edges, *refit(*self.rows, edges)
 
     def sharpen(self) -> None:
         """The bound that knows that the pieces meet, and a start from the knots it finds."""
-        problem, count = self.problem, self.knots.numel()
+        count = self.knots.numel()
         if self.closed or not count or self.task.spent or self.pieces is None:
             return
-        rows = problem.x.numpy(), problem.y.numpy(), problem.weight.numpy()
         upper = (1 + 1e-9) * self.loss
-        found = crossing_bound(*rows, count, upper, self.task.clock, self.pieces)
+        found = crossing_bound(*self.rows, count, upper, self.task.clock, self.pieces)
         if found is not None:
             self.lower = max(self.lower, found.value)
-            self.improve(torch.from_numpy(_filled(found.knots, count, rows[0]))[None])
+            self.improve(torch.from_numpy(_filled(found.knots, count, self.rows[0]))[None])
 
     def run(self) -> None:
         """Tube rounds first, then dropping and inserting knots."""
@@ -209,7 +212,7 @@ class _Search:
 
     def keep_anything(self, knots: Tensor) -> None:
         """Some knots, where the search has none of its own."""
-        self.loss, self.knots = self._squares(knots), knots
+        self.loss, self.knots = self.refitted(knots)[2], knots
 
     def _keep(self, found: Solution, tries: int = 4) -> None:
         """The best member, if it is better: its error is computed again from the rows."""
@@ -217,22 +220,16 @@ class _Search:
             if not float(found.loss[member]) < self.loss:
                 return
             knots = found.point[0][member]
-            loss = self._squares(knots)
+            loss = self.refitted(knots)[2]
             if loss < self.loss:
                 self.loss, self.knots = loss, knots
                 return
-
-    def _squares(self, knots: Tensor) -> float:
-        """Squared error at these knots from the rows themselves, free of prefix sums."""
-        problem = self.problem
-        edges = np.concatenate([[problem.low], knots.numpy(), [problem.high]])
-        return refit(problem.x.numpy(), problem.y.numpy(), problem.weight.numpy(), edges)[1]
 
     def _exchange(self, members: int = 16) -> Tensor:
         """Copies that lose one to three knots and get new ones at random inputs."""
         knots = self.knots.numpy()
         starts = np.tile(knots, (members, 1))
-        x = self.problem.x.numpy()
+        x = self.rows[0]
         for row in starts:
             count = int(self.rng.integers(1, min(3, len(knots)) + 1))
             drop = self.rng.choice(len(knots), count, replace=False)
@@ -248,7 +245,7 @@ class _Search:
 
     def _tube(self, width: float) -> Tensor:
         """One dynamic programme over knots on a grid and values near the current fit."""
-        x, knots = self.problem.x.numpy(), self.knots.numpy()
+        x, knots = self.rows[0], self.knots.numpy()
         count = min(len(x), GRID)
         grid = np.quantile(x, np.linspace(0, 1, count))
         grid = np.unique(np.concatenate([grid, knots, [self.problem.low, self.problem.high]]))
@@ -300,9 +297,7 @@ def tube_knots(
 
 def _network(task: Task, search: _Search, lower: float | None) -> Fit:
     """The spline as units relu(x - t_j) beside its affine part."""
-    problem = search.problem
-    edges = np.concatenate([[problem.low], search.knots.numpy(), [problem.high]])
-    values, loss = refit(problem.x.numpy(), problem.y.numpy(), problem.weight.numpy(), edges)
+    edges, values, loss = search.refitted(search.knots)
     slopes = np.diff(values) / np.diff(edges)
     kinks, base = np.diff(slopes), values[0] - slopes[0] * edges[0]
     rest = {

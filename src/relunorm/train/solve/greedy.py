@@ -148,7 +148,7 @@ class _Search:
         """Exchange rounds until the rounds or the time are spent."""
         rounds = self.task.rounds
         if rounds is None:
-            rounds = 10**9 if self.task.clock.limited else self._own_rounds
+            rounds = 10**9 if self.task.clock.limited else 4 if self.w.numel() <= 120 else 2
         for done in range(rounds):
             done_early = self.stopped or spent_patience(self.task)
             if done_early or self.loss <= 1e-14 * self.problem.energy:
@@ -165,10 +165,6 @@ class _Search:
             )
             share = float("nan") if rounds > 1e6 else (done + 1) / rounds
             self.task.report("exchange", share, self.curve[-1])
-
-    @property
-    def _own_rounds(self) -> int:
-        return 4 if self.w.numel() <= 120 else 2
 
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)

@@ -199,7 +199,30 @@ def choose(task: Task, calibrate: bool = True) -> Choice:
 
 
 def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
-    """The factor by which these held-out outputs have the smallest log-loss."""
+    """The factor by which these held-out outputs have the smallest log-loss.
+
+    Where hardly a held-out row is wrong any factor above 1 lowers the loss, and a few rows of a
+    rare class say little about the next one: it is at most what `hedged` labels ask for, or 1.
+    """
+    plain, cautious = (_factor(outputs, labels, weight) for labels in (y, hedged(y)))
+    return min(plain, max(1.0, cautious))
+
+
+def hedged(y: Vector) -> Vector:
+    """Labels as sure as their number allows: of n rows of a class, (n + 1) / (n + classes).
+
+    That is Laplace's rule, by which Platt (Probabilistic outputs for support vector machines, 1999)
+    keeps separable scores from growing for ever.
+
+    >>> hedged(np.array([[1.0], [0.0], [0.0]])).tolist()
+    [[0.6666666666666666], [0.25], [0.25]]
+    """
+    label = np.hstack([1 - y, y]) if y.shape[1] == 1 else y
+    rows = (label @ label.sum(axis=0))[:, None]
+    return ((label * rows + 1) / (rows + label.shape[1]))[:, -y.shape[1] :]
+
+
+def _factor(outputs: Vector, y: Vector, weight: Vector) -> float:
     most = np.log(STRETCH)
     found: Any = minimize_scalar(
         lambda t: weight @ log_losses(np.exp(t) * outputs, y),

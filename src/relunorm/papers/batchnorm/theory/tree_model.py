@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import from_tensor, real_numbers, vector
+from relunorm.batchnorm.gram import angles_of
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.coordinate import (
@@ -234,11 +235,7 @@ class Tree:
 
     def angles(self) -> NDArray[np.float64]:
         """Angles between the points' representations, radians; NaN where one of them is 0."""
-        gram = self.gram(normalize=True)
-        norms = np.sqrt(np.diag(gram))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            cosines = gram / np.outer(norms, norms)
-        return np.arccos(np.clip(cosines, -1.0, 1.0))
+        return angles_of(self.gram(normalize=True))
 
     def clusters(self) -> ClusterCounts:
         """Cluster counts of all 2^depth rows and the conservation law (see the module's head)."""

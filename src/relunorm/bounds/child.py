@@ -1,0 +1,321 @@
+"""A part of a node made out of the node, compiled: what becomes stable there is folded away.
+
+`child` narrows the box or decides a unit, bounds the units again and folds those that have become
+stable; each row carries what rounding has hidden in it. `make_root` makes the first node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.bounds.kernel import (
+    EPS,
+    TINY,
+    backward,
+    compiled,
+    forward,
+    gamma,
+    outside,
+    part,
+    support,
+)
+from relunorm.bounds.node import parts, tune
+
+#: Kinds of cut.
+ON_INPUT, ON_UNIT = 0, 1
+
+#: See `child`: how well a row must be known to be folded.
+FOLDED_ERROR = 1e-11
+
+
+@part
+def _reduce(parent, at, n, d, scratch, child, t):  # type: ignore[no-untyped-def]
+    """A parent's row over the first n units in terms of the child's open units: its row t.
+
+    Returns constant and error; the error grows by what the additions can round.
+    """
+    row, const, error = parent.rows[at], parent.const[at], parent.err[at]
+    state, place, folded, fc = scratch.state, scratch.place, scratch.folded, scratch.const
+    ferr, fweight, size, out = scratch.err, scratch.weight, child.size, child.rows[t]
+    for k in range(len(out)):
+        out[k] = 0.0
+    total = abs(const)
+    for k in range(d):
+        out[k] = row[k]
+        total += abs(row[k]) * size[k]
+    count = 0
+    for j in range(n):
+        w = row[d + j]
+        if w == 0.0:
+            continue
+        if state[j] == 0:
+            out[d + place[j]] += w
+            total += abs(w) * size[d + place[j]]
+        elif state[j] == 1:
+            for k in range(d + place[j]):
+                out[k] += w * folded[j, k]
+            const += w * fc[j]
+            error += abs(w) * ferr[j]
+            total += abs(w) * fweight[j]
+            count += 1
+    if count > 0:
+        error = (error + 2.0 * (count + 2.0) * EPS * total) * (1.0 + 4.0 * (count + 2.0) * EPS)
+    return const, error
+
+
+@part
+def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
+    total = abs(const)
+    for k in range(width):
+        total += abs(row[k]) * size[k]
+    return total
+
+
+@part
+def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
+    """Range of row t over the box (and ball) and the units below it, not rounded outward."""
+    lo, hi, size, row = child.lo, child.hi, child.size, child.rows[t]
+    low, high = const, const
+    if len(ball) == 0:
+        for k in range(d):
+            w = row[k]
+            if w > 0.0:
+                low += w * lo[k]
+                high += w * hi[k]
+            else:
+                low += w * hi[k]
+                high += w * lo[k]
+    else:
+        for k in range(d):
+            v[k] = row[k]
+        high += support(v, lo, hi, ball, x)
+        for k in range(d):
+            v[k] = -row[k]
+        low -= support(v, lo, hi, ball, x)
+    for k in range(m):
+        w = row[d + k]
+        if w > 0.0:
+            high += w * size[d + k]
+        else:
+            low += w * size[d + k]
+    return low, high
+
+
+@part
+def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignore[no-untyped-def]
+    """Upper bound of sign * row m + const; a few steps of descent on the slopes if asked for."""
+    T, tc, terr, tmag = child.rows, child.const, child.err, child.mag
+    tl, tu, size, box = child.low, child.high, child.size, (child.lo, child.hi, ball)
+    v, lam, a, x, z, y, slope, m1, m2 = work
+    row = T[m]
+    best = np.inf
+    for j in range(m):
+        slope[j] = rule[j]
+        m1[j], m2[j] = 0.0, 0.0
+    p1, p2, rate = 1.0, 1.0, 0.3
+    for step in range(steps + 1):
+        for k in range(d + m):
+            v[k] = sign * row[k]
+        value = backward(v, const, T, tc, terr, tmag, tl, tu, slope, box, size, m, lam, a, x)
+        best = min(best, value)
+        if step == steps or best <= 0.0:
+            break
+        forward(x, T, tc, lam, slope, tl, tu, m, z, y)
+        p1 *= 0.9
+        p2 *= 0.98
+        scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
+            m1[j] += 0.1 * (g - m1[j])
+            m2[j] += 0.02 * (g * g - m2[j])
+            if m2[j] > 0.0:
+                slope[j] = min(max(slope[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
+        rate *= 0.95
+    return best
+
+
+@part
+def _settle(lo, hi, k, at_zero, low, high, decided):  # type: ignore[no-untyped-def]
+    """Fix coordinate k, the value of a step that is 0 or 1 at 0, where low to high say which it is.
+
+    ``decided`` is 1 or -1 where the sign was chosen: the two parts then meet at 0, and the one with
+    the value there has it. False if no value is left.
+    """
+    if decided > 0 or low > 0.0 or (low == 0.0 and at_zero == 1.0):
+        lo[k] = 1.0
+    if decided < 0 or high < 0.0 or (high == 0.0 and at_zero == 0.0):
+        hi[k] = 0.0
+    return lo[k] <= hi[k]
+
+
+@part
+def child(parent, ball, d, n, known, goals, kind, index, value, side, share, memory):  # type: ignore[no-untyped-def]
+    """Build a part of a node in ``memory.child``; its (open units, known rows), or (-1, 0).
+
+    ``kind`` ON_INPUT: coordinate ``index`` is cut at ``value`` and the part takes ``side``;
+    ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
+    changes nothing: the node is bounded anew. ``memory.refresh`` says for every unit whether it
+    gets a backward bound (>= 0) and after how many steps of descent. An active unit whose row is
+    known to ``share`` of its size is folded, others stay as they are. The value of a step unit, a
+    coordinate, is narrowed as its sign becomes known.
+    """
+    plo, phi, zl, zu, units = parent.lo, parent.hi, parent.low, parent.high, parent.units
+    out, scratch, refresh = memory.child, memory.scratch, memory.refresh
+    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
+    v, x = work.v, work.x
+    for k in range(d):
+        lo[k], hi[k] = plo[k], phi[k]
+    if kind == ON_INPUT and index >= 0:
+        if side == 0:
+            hi[index] = value
+        else:
+            lo[index] = value
+    for k in range(d):
+        size[k] = max(abs(lo[k]), abs(hi[k]))
+    if len(ball) > 0:
+        for k in range(len(ball) - 2):
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+        if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
+            return -1, 0  # the point nearest to the centre is outside the ball
+    m = np.int64(0)  # typed, or numba compiles all that it is passed to for a constant 0 too
+    for i in range(n):
+        row = T[m]
+        const, error = _reduce(parent, i, i, d, scratch, out, m)
+        weight = _magnitude(row, const, d + m, size)
+        spread = gamma(d + m) * weight + TINY
+        low, high = _range(out, m, const, d, m, ball, v, x)
+        low = max(low - error - 2.0 * spread, zl[i])
+        high = min(high + error + 2.0 * spread, zu[i])
+        name = int(units[i])
+        value_at, decided = jump[name], np.int64(0)
+        if value_at >= 0:
+            if lo[value_at] > 0.0:
+                low = max(low, 0.0)
+            if hi[value_at] < 1.0:
+                high = min(high, 0.0)
+        if kind == ON_UNIT and i == index:
+            decided = np.int64(2 * side - 1)
+            if side == 1:
+                low = max(low, 0.0)
+            else:
+                high = min(high, 0.0)
+        if low > high:
+            return -1, 0
+        if low < 0.0 and high > 0.0 and refresh[i] >= 0 and _reads(row, d, m):
+            own = error + spread
+            top = _tightest(out, 1.0, const + own, d, m, ball, rule, refresh[i], work)
+            high = min(high, top)
+            if high > 0.0:
+                top = _tightest(out, -1.0, own - const, d, m, ball, rule, refresh[i], work)
+                low = max(low, -top)
+            if low > high:
+                return -1, 0
+        if value_at >= 0:
+            if not _settle(lo, hi, value_at, at_zero[name], low, high, decided):
+                return -1, 0
+            if lo[value_at] < hi[value_at]:  # it touches 0 only: open until it is decided
+                low, high = min(low, -TINY), max(high, TINY)
+        # an active row that carries much rounding is not folded: it would multiply from row to row
+        if high > 0.0 and (low < 0.0 or error > share * high):
+            state[i], place[i], source[m] = 0, m, i
+            tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
+            rule[m] = 1.0 if high > -low else 0.0
+            size[d + m] = high
+            m += 1
+        elif high <= 0.0:
+            state[i] = -1
+        else:
+            state[i], place[i] = 1, m
+            for k in range(d + m):
+                folded[i, k] = row[k]
+            fc[i], ferr[i], fweight[i] = const, error, weight
+    kept = 0
+    for r in range(known + (1 if kind == ON_UNIT else 0)):
+        t = m + kept
+        at, reads = (n + r, n) if r < known else (index, index)
+        const, error = _reduce(parent, at, reads, d, scratch, out, t)
+        if r >= known and side == 0:
+            const = -const
+            for k in range(d + m):
+                T[t, k] = -T[t, k]
+        spread = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
+        low, high = _range(out, t, const, d, m, ball, v, x)
+        if high + error + 2.0 * spread < 0.0:
+            return -1, 0
+        if low - error - 2.0 * spread >= 0.0:
+            continue  # holds everywhere on the node
+        tc[t], terr[t], tmag[t], source[t] = const, error, spread, n + r
+        kept += 1
+    for g in range(goals):
+        t, at = m + kept + g, n + known + g
+        const, error = _reduce(parent, at, n, d, scratch, out, t)
+        tc[t], terr[t] = const, error
+        tmag[t] = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
+    return m, kept
+
+
+@part
+def _reads(row, d, m):  # type: ignore[no-untyped-def]
+    """Whether a row reads an open unit: intervals are exact where it does not."""
+    count = 0
+    for k in range(m):
+        if row[d + k] != 0.0:
+            count += 1
+    return count > 0
+
+
+@part
+def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory):  # type: ignore[no-untyped-def]
+    """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
+    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = memory.child
+    node = parts(memory.target, arena, at, m, kept, d, goals, disjuncts)
+    for k in range(d):
+        node.lo[k], node.hi[k] = lo[k], hi[k]
+    rows = m + kept + goals
+    matrix, const, err, mag = node.rows, node.const, node.err, node.mag
+    for r in range(rows):
+        for k in range(d + m):
+            matrix[r, k] = T[r, k]
+        const[r], err[r], mag[r] = tc[r], terr[r], tmag[r]
+    for j in range(m):
+        s = source[j]
+        node.low[j], node.high[j], node.units[j] = tl[j], tu[j], parent.units[s]
+        for q in range(disjuncts):
+            node.alpha[q, j] = parent.alpha[q, s]
+    known = len(parent.names)
+    for r in range(kept):
+        s = source[m + r] - n
+        node.names[r] = parent.names[s] if s < known else name
+        for q in range(disjuncts):
+            node.beta[q, r] = parent.beta[q, s] if s < known else 0.0
+    for g in range(goals):
+        node.tau[g] = parent.tau[g]
+    for q in range(disjuncts):
+        node.bound[q] = parent.bound[q]
+
+
+@compiled
+def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  # type: ignore[no-untyped-def]
+    """The first node of a search in ``numbers``: (open units, known rows), (-1, 0) if it is empty.
+
+    ``whole`` is the node in which every unit is open; ``memory.refresh`` is that of `child`, and
+    ``cut`` and ``steps`` are those of the goals.
+    """
+    groups = len(firsts) - 1
+    goals, start = firsts[groups], np.int64(0)
+    parent = parts(memory.node, whole, start, n, known, d, goals, groups)
+    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
+    m, kept = child(parent, ball, d, n, known, goals, kind, index, 0.0, side, FOLDED_ERROR, memory)
+    if m < 0:
+        return m, kept
+    place_child(numbers, start, d, m, kept, goals, groups, parent, n, 0.0, memory)
+    node = parts(memory.half, numbers, start, m, kept, d, goals, groups)
+    for q in range(groups):
+        for j in range(m):
+            node.alpha[q, j] = 1.0 if node.high[j] > -node.low[j] else 0.0
+        first, last, patient = firsts[q], firsts[q + 1], np.bool_(True)
+        node.bound[q] = tune(
+            node, ball, d, m, kept, first, last, q, cut, steps, patient, memory.work
+        )
+    return m, kept
