@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from relunorm.clock import Clock, Progress, Teller, as_seconds
+from relunorm.clock import Clock, Progress, Teller, as_seconds, overhearing
 from relunorm.errors import InvalidInputError
 
 
@@ -146,6 +146,21 @@ def test_compiling_is_announced_once_and_not_counted(monkeypatch):
         Teller(heard.append, clock).compile("the kernels", run)
     assert (clock.left(), hand.at) == (5, 130)
     assert [said.message.split(" (")[0] for said in heard] == ["compiling the kernels"]
+
+
+def test_who_waits_is_told_of_compiling_that_takes_long(monkeypatch):
+    monkeypatch.setattr("relunorm.clock._compiled", set())
+    heard, told = [], threading.Event()
+
+    def listen(said):
+        heard.append(said.message)
+        told.set()
+
+    with overhearing(listen, 1e-3):
+        Teller(None, Clock()).compile("slow kernels", lambda: told.wait(60))
+    with overhearing(listen, 3600):
+        Teller(None, Clock()).compile("kernels that are there", lambda: None)
+    assert [said.split(" (")[0] for said in heard] == ["compiling slow kernels"]
 
 
 def test_nobody_need_listen_and_others_are_refused():

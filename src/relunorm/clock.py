@@ -256,17 +256,22 @@ Listener = Callable[[Progress], None]
 #: What this process has compiled.
 _compiled: set[str] = set()
 #: Who is told of compiling where a call has no listener of its own.
-_bystanders: list[Listener] = []
+_bystanders: list[tuple[Listener, float]] = []
 
 
 @contextmanager
-def overhearing(listener: Listener) -> Iterator[None]:
-    """Have ``listener`` told of compiling, also in calls that take no ``progress``."""
-    _bystanders.append(listener)
+def overhearing(listener: Listener, after: float = 0.0) -> Iterator[None]:
+    """Have ``listener`` told of compiling, also in calls that take no ``progress``.
+
+    Args:
+        after: seconds that it takes before it is told; loading what was compiled takes fewer.
+    """
+    heard = listener, after
+    _bystanders.append(heard)
     try:
         yield
     finally:
-        _bystanders.remove(listener)
+        _bystanders.remove(heard)
 
 
 def compiling(what: str) -> None:
@@ -338,10 +343,21 @@ class Teller:
             return
         message = f"compiling {what} (once per installation, not counted as time)"
         self(message)
+        timer = None
         if self.listener is None and _bystanders:
-            _bystanders[-1](Progress(message))
-        with self.clock.pause():
-            run()
+            listener, after = _bystanders[-1]
+            timer = threading.Timer(after, listener, (Progress(message),)) if after else None
+            if timer is None:
+                listener(Progress(message))
+            else:
+                timer.daemon = True
+                timer.start()
+        try:
+            with self.clock.pause():
+                run()
+        finally:
+            if timer is not None:
+                timer.cancel()
         _compiled.add(what)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 from brute_force import maximum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.cli import app
 from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.search import engine
+from relunorm.network.columns import Column
+from relunorm.search import engine, walk
 from relunorm.search import explore as kernel
 
 #: Boxes of ACAS Xu properties 3 and 4; in the second one side has length zero.
@@ -254,8 +258,11 @@ def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = []
     inner = kernel.explore
     monkeypatch.setattr(kernel, "explore", lambda *a: reached.append(1) or inner(*a))
+    walked, programme = [], walk.maximize
+    monkeypatch.setattr(walk, "maximize", lambda *a: walked.append(1) or programme(*a))
     engine.warm_up()
     assert len(reached) >= 2  # with a tape and without
+    assert walked
 
 
 def test_messages_say_what_is_wrong():
@@ -314,3 +321,19 @@ def test_polytope_without_a_point_in_float64_gets_no_lower_end():
         assert found.to_dict()["point"] == [None] * 3
     else:
         assert flat.holds(found.point)
+
+
+@pytest.mark.parametrize(
+    ("weights", "fill", "told"),
+    [([1.0, 1.0], None, True), ([1.0, -1.0], None, False), ([-1.0, -1.0], 0.0, False)],
+)
+def test_the_command_says_where_words_are_not_those_of_a_row(tmp_path, weights, fill, told):
+    columns = [Column("n"), Column("hue", ("blue", "red"), fill)]
+    network = Network.from_weights([np.eye(3), [[1.0, *weights]]]).replace(columns=columns)
+    rn.save(network, tmp_path / "m.npz")
+    arguments = ["maximize", str(tmp_path / "m.npz"), "--domain", "box:0,1"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert ("note: of the words of 'hue'" in done.stdout) == told
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert ("'hue'" in found["note"]) == told

@@ -310,6 +310,18 @@ def test_the_first_rows_have_the_labels_of_the_whole_table(tmp_path, capsys):
     assert (told["classes"], told["classes_from"]) == (["1", "2"], "sorted")
 
 
+def test_the_whole_table_may_refute_numbers_for_names(tmp_path, capsys):
+    """Two rows are too few to say that 1 stands for the first name; the table says so."""
+    net = Network.from_weights([[[1.0]]], [[0.0]]).replace(head=rn.Head((), ("yes", "no")))
+    rn.save(net, tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n" + "-3,1\n2,0\n" * 6)
+    data = ["--data", str(tmp_path / "rows.csv"), "--target", "kind", "--eps", "0.5"]
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", str(tmp_path / "net.npz"), *data, "--rows", "2"])
+    assert stop.value.code == 2
+    assert "0 of 12 rows are right, in another order 12" in capsys.readouterr().err
+
+
 def test_the_target_of_a_regression_is_one_error(tmp_path, capsys):
     rn.save(Network.from_weights([[[1.0]]], [[0.0]]), tmp_path / "net.npz")
     (tmp_path / "rows.csv").write_text("x,y\n-3,151\n-2,75\n3,141\n")
@@ -499,6 +511,7 @@ def test_an_interval_that_is_not_closed_says_why(tmp_path, monkeypatch):
         ({"label": [0, 1]}, "expected (1,)"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"tolerance": 2.0}, "tolerance is 2.0"),
+        ({"label": ["a"], "delta": 1.0}, "labels such as 'a' are no numbers"),
     ],
 )
 def test_bad_arguments(more, message):

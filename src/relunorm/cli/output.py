@@ -26,6 +26,9 @@ else:
 #: Command -> the last part of its help.
 EPILOGS: dict[Callable[..., None], str] = {}
 
+#: Seconds of compiling after which a log is told of it.
+COMPILING = 3.0
+
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -175,17 +178,22 @@ def print_table(
 
 @contextmanager
 def showing(what: str, off: bool) -> Iterator[Listener | None]:
-    """A progress line on stderr while something long runs; none if off or without a terminal.
+    """A progress line on stderr while something long runs; none if off.
 
-    Yields what a function takes as ``progress``.
+    Without a terminal there is a line only where kernels are compiled. Yields what a function takes
+    as ``progress``.
     """
-    if off or not sys.stderr.isatty():
+    if off:
         yield None
+        return
+    from relunorm.clock import overhearing
+
+    if not sys.stderr.isatty():
+        with overhearing(lambda said: typer.echo(f"relunorm: {said.message}", err=True), COMPILING):
+            yield None
         return
     from rich import progress as rich
     from rich.console import Console
-
-    from relunorm.clock import overhearing
 
     columns = (
         rich.SpinnerColumn(),

@@ -61,7 +61,7 @@ def bound_difference(
             itself.
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
-        workers: threads that bound boxes side by side.
+        workers: threads that bound boxes side by side, or that multiply matrices.
     """
     box = reach.lo, reach.hi
     method = "linear bounds on the difference"
@@ -87,9 +87,12 @@ def bound_difference(
         return Ends(upper, method, cuts)
     before = upper.max()
     joint = "quadratic bounds on the difference"
-    upper, used = quadratic.tighten(
-        pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
-    )
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(workers if workers > 1 else None, "blas"):
+        upper, used = quadratic.tighten(
+            pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
+        )
     return Ends(upper, joint if upper.max() < before else method, multipliers=used)
 
 

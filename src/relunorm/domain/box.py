@@ -56,7 +56,7 @@ class Box(Domain):
         Args:
             points: shape (n, d), or (n, *shape) for images, flattened in C order.
         """
-        dense = points.toarray() if hasattr(points, "toarray") else points  # of scipy.sparse
+        dense = getattr(points, "toarray", lambda: points)()  # of scipy.sparse
         rows = np.asarray(dense, dtype=np.float64)
         if rows.ndim < 2 or not rows.size:
             raise InvalidDomainError(

@@ -111,7 +111,13 @@ class Rows:
         told = np.atleast_1d(np.asarray(label))
         if self.delta is None:
             label, self.classes = label_numbers(label, self.network.head, self.outputs)
-        given = np.atleast_1d(np.asarray(label, dtype=np.float64))
+        try:
+            given = np.atleast_1d(np.asarray(label, dtype=np.float64))
+        except ValueError:
+            raise InvalidInputError(
+                f"labels such as {str(told.flat[0])!r} are no numbers, and delta (--delta) is how "
+                "far the outputs of a regression may move; leave it out for classes"
+            ) from None
         if self.delta is not None:
             if given.size != n * count:
                 raise InvalidInputError(

@@ -40,6 +40,7 @@ from relunorm.search.root import (
 )
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
+from relunorm.search.walk import Walk
 from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]
@@ -352,12 +353,13 @@ class Search:
             self.learned += found.learned
 
     def attack_more(self, clock: Clock) -> None:
-        """Rounds of ascent, for a small share of the time that the whole search is forecast to take
-        and at most for as much as it has taken."""
+        """Rounds of ascent, for a small share of the time that the search has taken; where they end
+        in walks, of what the whole of it is forecast to take, and at most as much as it has."""
         if self.pending:
             self._attack_first(clock)
             return
-        part, allowed = clock.part(seconds=CHUNK_SECONDS), ATTACK_SHARE * self._forecast()
+        part, walks = clock.part(seconds=CHUNK_SECONDS), self.attack.walk is not None
+        allowed = ATTACK_SHARE * (self._forecast() if walks else self.spent[1])
         while self.spent[0] <= allowed and not (self.reached or part.expired()):
             began = clock.elapsed()
             self.attack.more(part, self.target, self._some_boxes(), self.seen)
@@ -416,3 +418,4 @@ def warm_up() -> None:
         if proof is not None:
             list(search.record())
         search.run(clock, Teller(None, clock))
+    Walk(tiny, Box.cube(1)).up(np.full(1, 0.25), *groups[0], clock, math.inf)

@@ -78,10 +78,11 @@ def certify(
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
     named: dict[str, Any] = {}
-    if table.labels is not None and delta is None and not network.head.classes:
+    if table.labels is not None and delta is None:
         # labels are matched to the outputs by all rows, not only by those that are asked about
         codes, classes = label_numbers(table.labels, network.head, network(np.nan_to_num(table.x)))
-        label = codes[:rows]
+        if not network.head.classes:
+            label = codes[:rows]
         if classes is not None:
             named = {"classes": list(classes.names), "classes_from": classes.source}
     with showing("certifying", json or quiet) as show:

@@ -11,7 +11,11 @@ from relunorm.cli.inputs import numbers, opened
 from relunorm.cli.output import Console, check_folder, emit, examples, showing, write_proof
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from relunorm.extrema.result import Maximum
+    from relunorm.matrix import Vector
+    from relunorm.network.columns import Column
 
 
 @examples(
@@ -54,8 +58,9 @@ def maximize(
     if not isinstance(weights, int):
         what = " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
     written = write_proof(result.certificate, proof)
-    document = {"model": model, "of": what, **result.to_dict(), "proof": written}
-    emit(document, json, lambda console: _render(console, result, what))
+    note = _no_row(network.columns, result.point)
+    document = {"model": model, "of": what, **result.to_dict(), "proof": written, "note": note}
+    emit(document, json, lambda console: _render(console, result, what, note))
     raise typer.Exit(0 if result.exact and proof == written else 3)
 
 
@@ -67,7 +72,26 @@ def _weights(text: str, outputs: int) -> int | list[float]:
     return int(weights[0]) if weights == [0.0] else weights
 
 
-def _render(console: Console, result: Maximum, what: str) -> None:
+def _no_row(columns: Sequence[Column], point: Vector) -> str:
+    """In what the point is unlike a row of the model's table, if it is."""
+    at, broken = 0, []
+    for column in columns:
+        values = sorted(float(v) for v in point[at : at + len(column.inputs)])
+        at += len(values)
+        possible = values[:-1] == [0.0] * (len(values) - 1) and values[-1] in (
+            (0.0, 1.0) if column.fill is not None else (1.0,)
+        )
+        if column.words and not possible:
+            broken.append(repr(column.name))
+    if not broken:
+        return ""
+    return (
+        f"of the words of {', '.join(broken)} this input has none, several or parts, where a row "
+        "of a table has one; the domain holds such inputs, too"
+    )
+
+
+def _render(console: Console, result: Maximum, what: str, note: str) -> None:
     from relunorm.arithmetic.floats import at_least, at_most
 
     if result.exact:
@@ -81,4 +105,6 @@ def _render(console: Console, result: Maximum, what: str) -> None:
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)
+    if note:
+        console.print(f"note: {note}", markup=False)
     console.print(f"{result.nodes:,} nodes in {result.seconds:.2f} s")

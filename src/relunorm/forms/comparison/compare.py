@@ -90,8 +90,7 @@ def compare(
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
-        workers: threads that bound the difference of near copies with few inputs side by side; 1 by
-            default, -1 for all cores.
+        workers: threads that bound the difference of near copies; 1 by default, -1 for all cores.
 
     ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
     bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
