@@ -167,7 +167,7 @@ def test_nonsense_arguments_get_our_errors(tmp_path: Path) -> None:
         NET.jacobian([float("nan"), 0.0])
     with pytest.raises(UnsupportedFormatError, match="to_keras"):
         rn.save(NET, tmp_path / "x.keras")
-    with pytest.raises(OSError, match=r"nodir/x\.npz"):
+    with pytest.raises(OSError, match="nodir: there is no such folder"):
         rn.save(NET, tmp_path / "nodir" / "x.npz")
 
 

@@ -91,6 +91,7 @@ def certify(
     the others are answered. Ctrl-C ends the work: the rows decided by then are returned, the others
     are ``unknown``, and ``stopped`` says so.
 
+    >>> from relunorm.network import Network
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])  # |x| - 1
     >>> certify(net, [[3.0]], radius=1.5).rows[0].verdict
     'robust'

@@ -257,7 +257,8 @@ class _Tracer(SiteMode):
         shared = [self.origins.get(id(t)) for t in inputs]
         held = [o for o in shared if o is not None and o.site is not None]
         kept = None
-        if origin is not None and origin.labels is not None and len(held) == 1:
+        # What a call gives back as it is (dropout in evaluation) holds nothing any more.
+        if origin is not None and origin.labels is not None and len(held) <= 1:
             if func in _SAME and output.shape == origin.labels.owner.shape:
                 kept = origin
             elif func in _MOVE:
