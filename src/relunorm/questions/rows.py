@@ -108,7 +108,10 @@ class Rows:
                 counts = np.bincount(own.astype(np.intp), minlength=len(names))
                 self.classes = Classes(tuple(map(str, names)), tuple(counts.tolist()), "model")
             return own.astype(np.float64)
-        told = np.atleast_1d(np.asarray(label))
+        try:
+            told = np.atleast_1d(np.asarray(label))
+        except (ValueError, RuntimeError) as error:  # ragged, or a tensor with a gradient
+            raise InvalidInputError(f"label is not an array: {error}") from None
         if self.delta is None:
             label, self.classes = label_numbers(label, self.network.head, self.outputs)
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import operator
+import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -337,7 +339,7 @@ def load_regions(path: str | Path) -> Regions:
             raise InvalidInputError(f"{path}: schema {header['schema']!r} is not known")
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, EOFError) as error:
+    except (ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error) as error:
         raise InvalidInputError(
             f"{path} is not a file of regions ({error}); write one with Regions.save"
         ) from None

@@ -220,10 +220,20 @@ class Geometry:
 
     def is_bounded(self, rows: Array) -> bool:
         """Whether the cell of these rows is bounded (False only where the domain is all of R^d)."""
-        if not self.window.homogeneous:
+        from relunorm.compiled.simplex import FOUND, maximize
+
+        w = self.window
+        if not w.homogeneous:
             return True
-        A, _ = self.to_inputs(rows, np.zeros(len(rows)))
-        return sparse_walls.is_bounded(A)
+        # a direction that no row ends reaches a side of the box; rounding alone gets nowhere near
+        hi = w.hi.copy()
+        hi[-1] = 0.0
+        goals = np.concatenate([np.eye(w.dimension)[:-1], -np.eye(w.dimension)[:-1]])
+        zero = np.zeros(len(rows))
+        return not any(
+            maximize(goal, rows, zero, len(rows), w.lo, hi, 0.5, self.work) == FOUND
+            for goal in goals
+        )
 
     def _wall(self, name: int) -> Wall:
         units = int(self.net.shape[2])
