@@ -80,7 +80,8 @@ class _Walk(Walk):
 
         def run(*args: Any, **named: Any) -> Any:
             given = [v for v in leaves([*args, *named.values()]) if isinstance(v, _VALUES)]
-            if hasattr(op, "_run_through_graph") or hasattr(op, "_functional"):
+            inside = hasattr(op, "_run_through_graph") or hasattr(op, "_functional")
+            if inside and not named.get("training"):
                 return self.model(op, given[0], f"{place}/")
             try:
                 return self.lower(call, given, lambda: self._apply(op, given, args, named))
@@ -93,6 +94,10 @@ class _Walk(Walk):
     def _apply(self, op: Any, given: list[Any], args: Any, named: dict[str, Any]) -> Any:
         if _is_function(op):
             return FUNCTIONS[type(op).__name__](self.lowering, op, *args, **named)
+        if named.get("training") and not type(op).__name__.startswith("Random"):  # their default
+            raise CannotLower("is called with training=True")
+        if named.get("mask") is not None:
+            raise CannotLower("with a mask")
         if len(given) < len(leaves([*args])) or not given:
             raise CannotLower("with a constant as argument")
         return LAYERS[type(op).__name__](self.lowering, op, given)

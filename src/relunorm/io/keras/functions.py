@@ -5,6 +5,7 @@ Unlike a layer a function is called with constants as well, so these get all the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 _REDUCTIONS = {
     "Sum": "sum",
     "Mean": "mean",
+    "Average": "mean",
     "Max": "max",
     "Amax": "max",
     "Min": "min",
@@ -56,6 +58,8 @@ MOVES = (
     "Diagonal", "BroadcastTo", "Copy", "DepthToSpace", "SpaceToDepth", "Unfold", "CropImages",
     "PadImages", "Pad",
 )  # fmt: skip
+#: Those that can put the inputs of a batch in another order.
+_TURNS = ("Flip", "Flipud", "Roll", "Rot90")
 
 
 def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
@@ -71,6 +75,11 @@ def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
 
     if type(op).__name__ == "Pad" and [*args[1:], *named.values()] not in ([], [None]):
         raise CannotLower("with another constant than 0")
+    if type(op).__name__ in _TURNS and values[0].shape[0] == 1:
+        size = math.prod(values[0].shape)
+        two = run(np.arange(2.0 * size).reshape(2, *values[0].shape[1:]))
+        if len(two) != 2 or (two[0] >= size).any():
+            raise CannotLower("runs over the batch axis")
     return meaning.moved(low, values, run)
 
 
@@ -117,11 +126,18 @@ def _extreme(extreme: Callable[..., Any], low: Lowering, op: Any, x1: Any, x2: A
     return extreme(low, _value(x1), _value(x2), op.name)
 
 
-def _reduce(low: Lowering, op: Any, x: Tensor) -> Tensor:
+def _reduce(low: Lowering, op: Any, x: Tensor, weights: Any = None) -> Tensor:
+    if weights is not None:
+        raise CannotLower("with weights")
     listed = range(len(x.shape)) if op.axis is None else np.atleast_1d(op.axis).tolist()
     axes = meaning.axes_over(x, listed, True)
     kind = _REDUCTIONS[type(op).__name__]
-    return meaning.reduced(low, kind, x, axes, bool(op.keepdims), op.name)
+    keep, first = bool(getattr(op, "keepdims", False)), getattr(op, "initial", None)
+    result = meaning.reduced(low, kind, x, axes, keep, op.name)
+    if first is None:
+        return result
+    extreme = meaning.maximum if kind == "max" else meaning.minimum
+    return extreme(low, result, as_constant(first), op.name)
 
 
 def _cumsum(low: Lowering, op: Any, x: Tensor) -> Tensor:

@@ -67,10 +67,10 @@ def _clip(node: Node) -> Any:
 
 def _reduce(node: Node) -> Any:
     x, axes = node.tensor(), node.integers(1, "axes")
-    if axes is None and node.attribute("noop_with_empty_axes", 0):
-        return x
     rank = len(x.shape)
-    axes = meaning.axes_over(x, range(rank) if axes is None else axes, rank > 1)
+    if not axes:  # left out or empty
+        axes = [] if node.attribute("noop_with_empty_axes", 0) else range(rank)
+    axes = meaning.axes_over(x, axes, rank > 1)
     keep = bool(node.attribute("keepdims", 1))
     return meaning.reduced(node.low, _REDUCTIONS[node.kind], x, axes, keep, node.name)
 

@@ -94,6 +94,8 @@ def _rrelu(
 def _softplus(site: Site, self: Any, beta: float = 1, threshold: float = 20) -> Headed:
     if beta != 1:
         raise CannotLower("with another factor than 1")
+    if threshold < 20:
+        raise CannotLower("is a line from a threshold on where it is not yet one")
     return heads.entry(self, "softplus")
 
 
