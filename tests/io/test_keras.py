@@ -247,3 +247,46 @@ def test_step_is_refused():
     network = rn.Network.from_weights([[[1.0]], [[1.0]]], activation="step")
     with pytest.raises(UnsupportedFormatError, match="step"):
         rn.to_keras(network)
+
+
+def functional(build, shape=(4,)):
+    into = keras.Input(shape)
+    return keras.Model(into, build(into))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: keras.ops.average(x, axis=1),
+        lambda x: keras.ops.max(x, axis=1, initial=0.25),
+        lambda x: keras.ops.min(x, axis=1, keepdims=True, initial=-0.25),
+        lambda x: keras.ops.roll(x, 1, axis=1),
+    ],
+)
+def test_functions_mean_what_keras_computes(build):
+    model = functional(build)
+    network = rn.load(model)
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    np.testing.assert_allclose(
+        np.ravel(network(x)), np.ravel(keras.ops.convert_to_numpy(model(x))), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda x: keras.ops.average(x, axis=1, weights=np.ones(4, "float32")), "with weights"),
+        (lambda x: keras.ops.flip(x, axis=0), "batch"),
+        (lambda x: keras.layers.BatchNormalization()(x, training=True), "training=True"),
+        (lambda x: keras.layers.Dropout(0.5)(x, training=True), "training=True"),
+    ],
+)
+def test_what_depends_on_the_batch_or_on_chance_is_refused(build, why):
+    with pytest.raises(UnsupportedOperationError, match=why):
+        rn.load(functional(build))
+
+
+def test_random_layers_do_nothing_behind_training():
+    model = functional(lambda x: keras.layers.RandomFlip()(x), (4, 4, 1))
+    x = np.arange(16.0).reshape(1, 4, 4, 1)
+    np.testing.assert_array_equal(rn.load(model)(x.reshape(1, -1)).ravel(), x.ravel())

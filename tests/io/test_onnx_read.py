@@ -481,3 +481,10 @@ def test_a_wild_place_is_refused_at_once(place: int) -> None:
     proto = model([("GatherElements", ["x", "i"], {"axis": 1})], {"i": ints(place)[None]}, VECTOR)
     with pytest.raises(ModelFileError, match="outside of the 6 entries along axis 1"):
         rn.load(proto)
+
+
+def test_a_reduction_over_no_axes_still_takes_absolute_values() -> None:
+    nodes: Nodes = [("ReduceL1", ["x", "axes"], {"noop_with_empty_axes": 1})]
+    proto = model(nodes, {"axes": ints()}, VECTOR, opset=18)
+    X = f32(5, 6)
+    np.testing.assert_allclose(rn.load(proto)(X), run(proto, X).reshape(5, -1), atol=1e-6)

@@ -418,3 +418,12 @@ def test_maps_hold_nothing_of_a_neighbour_with_larger_terms(method):
     found = regions(network, box, method=method)
     assert len(found) >= 4
     assert_maps_are_exact(found)
+
+
+@pytest.mark.parametrize("harm", [lambda b: b[: len(b) // 2], lambda b: b[:200] + b"x" * 400])
+def test_a_damaged_file_is_one_sentence(tmp_path, harm):
+    net = Network.from_weights([[[1.0, 0.5], [0.5, -1.0]], [[1.0, 1.0]]])
+    regions(net, Box.cube(2)).save(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(harm((tmp_path / "a.npz").read_bytes()))
+    with pytest.raises(InvalidInputError, match="not a file of regions"):
+        load_regions(tmp_path / "b.npz")

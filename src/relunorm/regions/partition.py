@@ -332,7 +332,7 @@ def _areas(corners: Array, ptr: NDArray[np.int64], free: NDArray[np.intp]) -> Ar
 def load_regions(path: str | Path) -> Regions:
     """Read what `Regions.save` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(bytes(arrays["header"]))
         if header["schema"] != SCHEMA:
