@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -94,7 +95,7 @@ class _Walk(Walk):
     def _apply(self, op: Any, given: list[Any], args: Any, named: dict[str, Any]) -> Any:
         if _is_function(op):
             return FUNCTIONS[type(op).__name__](self.lowering, op, *args, **named)
-        if named.get("training") and not type(op).__name__.startswith("Random"):  # their default
+        if named.get("training") and not _trains_by_default(op):
             raise CannotLower("is called with training=True")
         if named.get("mask") is not None:
             raise CannotLower("with a mask")
@@ -108,6 +109,12 @@ _VALUES = (Tensor, Headed, Unknown)
 
 def _is_function(op: Any) -> bool:
     return type(op).__module__.startswith("keras.src.ops.") and type(op).__name__ in FUNCTIONS
+
+
+def _trains_by_default(op: Any) -> bool:
+    """Whether a layer is called so unless told otherwise, as those that prepare images are."""
+    default = inspect.signature(op.call).parameters.get("training")
+    return default is not None and default.default is True
 
 
 def _call(op: Any, place: str) -> Call:
