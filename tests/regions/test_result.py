@@ -427,3 +427,12 @@ def test_a_damaged_file_is_one_sentence(tmp_path, harm):
     (tmp_path / "b.npz").write_bytes(harm((tmp_path / "a.npz").read_bytes()))
     with pytest.raises(InvalidInputError, match="not a file of regions"):
         load_regions(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("slim", [1e-2, 1e-5, 1e-7])
+def test_slim_cells_are_bounded_where_they_end(slim):
+    weights = [[[1.0, slim], [-1.0, slim], [0.0, -1.0]], [[1.0, 1.0, 1.0]]]
+    found = regions(Network.from_weights(weights, [[0, 0, -1.0], [0.0]]), None)
+    bounded = {tuple(found.pattern(i)): found.is_bounded(i) for i in range(len(found))}
+    assert [pattern for pattern, ends in bounded.items() if ends] == [(False, False, False)]
+    assert len(bounded) == 7
