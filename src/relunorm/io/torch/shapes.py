@@ -172,10 +172,8 @@ def _conv(
     axes = matrix.ndim - 2
     dilation = spread(dilation, axes)
     if padding == "same":
-        kernel = matrix.shape[2:]
-        pads = meaning.same_padding(
-            kernel, kernel, [1] * axes, dilation
-        )  # the same for inputs of any size
+        kernel = matrix.shape[2:]  # in place of the input's sizes: with steps of 1 any will do
+        pads = meaning.same_padding(kernel, kernel, [1] * axes, dilation)
     else:
         pads = [(p, p) for p in spread(0 if padding == "valid" else padding, axes)]
     offset = None if bias is None else constant(bias, "bias")
