@@ -554,3 +554,28 @@ def test_a_thin_cell_is_not_taken_for_its_neighbour() -> None:
             for b in biases[0]
         ]
         assert [z > 0 for z in exact] == pattern.tolist()
+
+
+@pytest.mark.parametrize("thin", [1e-6, 1e-7, 1e-8, 1e-9])
+def test_no_slim_cone_is_listed_that_is_not_there(thin: float) -> None:
+    net = Network.from_weights(
+        [[[1.0, thin], [-1.0, thin], [0.0, -1.0]], [[1.0, 1.0, 1.0]]], [[0.0, 0.0, -1.0], [0.0]]
+    )
+    there = regions_by_brute_force(net, [-1e40] * 2, [1e40] * 2)
+    assert {tuple(row) for row in regions(net).patterns.astype(int).tolist()} == there
+
+
+def test_what_is_listed_without_a_domain_is_there() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        d, width = int(rng.integers(1, 4)), int(rng.integers(2, 5))
+        first = rng.integers(-2, 3, (width, d)).astype(float)
+        first[rng.random((width, d)) < 0.4] *= 10.0 ** -int(rng.integers(5, 13))
+        net = Network.from_weights(
+            [first, np.ones((1, width))], [rng.integers(-1, 2, width).astype(float), [0.0]]
+        )
+        found = regions(net)
+        listed = {tuple(row) for row in found.patterns.astype(int).tolist()}
+        there = regions_by_brute_force(net, [-1e40] * d, [1e40] * d)
+        assert listed <= there
+        assert listed == there or found.hidden

@@ -144,20 +144,22 @@ def _assemble(
         seconds=budget.clock.elapsed(),
         hidden=budget.hidden,
     )
-    return _with_their_points(found) if budget.hidden else found
+    return _with_their_points(found) if budget.hidden or method == "tree" else found
 
 
 def _with_their_points(found: Regions) -> Regions:
     """Without the regions whose point has another pattern for certain.
 
-    Where cells too thin for the search lie side by side, it may take one for its neighbour.
+    Where cells too thin for the search lie side by side, it may take one for its neighbour; and the
+    tree's linear programmes keep their rows within a tolerance only.
     """
     network, start, keep = found.network, 0, np.ones(len(found), bool)
-    pre, off = enclosed(network, found.points)
+    doubtful = np.flatnonzero((network.pattern(found.points) != found.patterns).any(axis=1))
+    pre, off = enclosed(network, found.points[doubtful])
     for layer, z, error in zip(network.layers, pre, off, strict=False):
         if layer.has_units:
-            active = found.patterns[:, start : start + layer.width]
-            keep &= ~((np.abs(z) > error) & ((z > 0) != active)).any(axis=1)
+            active = found.patterns[doubtful, start : start + layer.width]
+            keep[doubtful] &= ~((np.abs(z) > error) & ((z > 0) != active)).any(axis=1)
             start += layer.width
     if keep.all():
         return found
