@@ -88,7 +88,8 @@ def big_m(network: rn.Network, box: rn.Box, limit: float) -> tuple[float, float]
     )
     solver.maximize(goal)
     info = solver.getInfo()
-    return info.objective_function_value, info.mip_dual_bound
+    value = info.objective_function_value
+    return value if np.isfinite(value) else -np.inf, info.mip_dual_bound  # infinite: no point found
 
 
 def main() -> None:
