@@ -10,7 +10,7 @@ from relunorm import io
 from relunorm.network import Activation, Affine, Layer, Network
 
 #: Endings of files that hold a network as it is: all but the graphs of a framework.
-ARCHIVES = [ending.removeprefix(".") for ending in io.FILES if ending not in (".onnx", ".pt2")]
+ARCHIVES = [ending.removeprefix(".") for ending in io.WRITERS if ending not in (".onnx", ".pt2")]
 
 ACTIVATIONS = (
     Activation("relu"),

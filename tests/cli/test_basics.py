@@ -19,7 +19,8 @@ from relunorm.cli.output import either
 from relunorm.clock import overhearing
 from relunorm.embedded.c.c_file import TARGETS
 from relunorm.errors import InvalidInputError
-from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shapes import FORMS
+from relunorm.io import READERS
 
 
 def relunorm(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -55,7 +56,7 @@ def test_convert(ending: str, tmp_path: Path) -> None:
         (("info", "missing.onnx"), "missing.onnx: there is no such file"),
         (("info", "example:nothing"), "known are moons"),
         (("info", "model.pkl"), "pickle"),
-        (("convert", "example:moons", "out.xyz"), "unknown ending"),
+        (("convert", "example:moons", "out.xyz"), "no network is written as '.xyz'"),
         (("convert", "example:moons", "/nonexistent/out.npz"), "does not exist"),
         (("convert", "example:moons", "out.npz", "--dtype", "int8"), "float32 or float64"),
         (("info",), "Missing argument"),
@@ -176,7 +177,9 @@ def test_an_answer_without_a_proof_is_printed_all_the_same(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("command", "listed"), [("normalize", SHAPES), ("export", TARGETS)], ids=["forms", "targets"]
+    ("command", "listed"),
+    [("info", READERS), ("normalize", FORMS), ("export", TARGETS)],
+    ids=["readers", "forms", "targets"],
 )
 def test_a_help_lists_what_a_registry_holds(command: str, listed: dict[str, object]) -> None:
     page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout

@@ -10,7 +10,7 @@ import pytest
 import relunorm as rn
 from relunorm.arithmetic.certain import exact_output
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shapes import FORMS
 from relunorm.stability import stability
 
 LINE = rn.Box([-1.0], [1.0])
@@ -79,12 +79,12 @@ def test_compare_does_not_underflow() -> None:
 
 
 @pytest.mark.parametrize("case", range(len(SCALES)))
-@pytest.mark.parametrize("form", SHAPES)
+@pytest.mark.parametrize("form", FORMS)
 def test_extreme_scales_are_kept_or_refused(case: int, form: str) -> None:
     network, domain = SCALES[case]
     points = domain.lo + np.linspace(0, 1, 5)[:, None] * (domain.hi - domain.lo)
     for place in (domain, None):
-        if place is None and SHAPES[form].needs_domain:
+        if place is None and FORMS[form].needs_domain:
             continue
         result = kept_or_refused(lambda place=place: rn.normalize(network, form, place))
         if result is None:

@@ -22,13 +22,11 @@ from relunorm.cli import app
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import seal
 from relunorm.forms.rewrite import row_norms
-from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shapes import FORMS
 from relunorm.forms.shaping import Job
 from relunorm.network import Activation, Affine, Layer, Network
 
 build = rn.Network.from_weights
-
-FORMS = list(SHAPES)
 
 
 def same_function(first: Network, second: Network, domain: rn.Domain, seed: int = 0) -> None:
@@ -350,16 +348,16 @@ def test_constant_and_affine_networks() -> None:
 
 
 def test_forms_are_named_where_they_are_asked_for() -> None:
-    *most, last = SHAPES
+    *most, last = FORMS
     result = CliRunner().invoke(app, ["normalize", "--help"], env={"COLUMNS": "300"})
     assert f"{', '.join(most)} or {last} " in result.output
     text = " ".join((rn.normalize.__doc__ or "").split())
     assert (
         f"form: {', '.join(most)} or {last};".replace("minimal", "minimal (removal only)") in text
     )
-    *most, last = (name for name, shape in SHAPES.items() if shape.minimal_first)
+    *most, last = (name for name, shape in FORMS.items() if shape.minimal_first)
     assert f"by default for {', '.join(most)} and {last}." in text
-    *most, last = (name for name, shape in SHAPES.items() if shape.needs_domain)
+    *most, last = (name for name, shape in FORMS.items() if shape.needs_domain)
     assert f"Needed by {', '.join(most)} and {last}." in text
 
 

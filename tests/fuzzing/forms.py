@@ -14,9 +14,7 @@ from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, limit, magnitudes, short
 from fuzzing.places import Place, place_for
 from relunorm import Network
-from relunorm.forms.shapes import SHAPES
-
-FORMS = tuple(SHAPES)
+from relunorm.forms.shapes import FORMS
 
 
 def draw(rng: Rng) -> Case:
@@ -26,9 +24,9 @@ def draw(rng: Rng) -> Case:
     if not steps and rng.random() < 0.2:
         kind = Kind(inputs=(1,), width=6)  # one input affords the oracle wider layers
     net = network(rng, kind)
-    form = str(rng.choice(FORMS))
+    form = str(rng.choice(list(FORMS)))
     options = _options(rng, form)
-    anywhere = not SHAPES[form].needs_domain and not options.get("eps") and rng.random() < 0.15
+    anywhere = not FORMS[form].needs_domain and not options.get("eps") and rng.random() < 0.15
     given = {"form": form, "anywhere": anywhere, "options": {**options, **limit(rng)}}
     return Case((net,), place_for(rng, net), given)
 

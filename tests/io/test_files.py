@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from strategies import ARCHIVES, networks
 
 import relunorm as rn
+from relunorm import io
 from relunorm.atomic import atomic_path, write_bytes
 from relunorm.errors import MissingFileError, ModelFileError, RelunormError, UnsupportedFormatError
 
@@ -114,6 +115,15 @@ def test_other_contents_are_explained(tmp_path: Path) -> None:
         rn.load(tmp_path / "model.foo")
     with pytest.raises(UnsupportedFormatError, match="object of type"):
         rn.load(3.0)
+
+
+def test_a_format_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(io.READERS, ".read", io.READERS[".npz"])
+    rn.save(SMALL, tmp_path / "net.npz")
+    path = (tmp_path / "net.npz").rename(tmp_path / "net.read")
+    assert rn.load(path) == SMALL
+    with pytest.raises(UnsupportedFormatError, match=r"no network is written as '\.read'"):
+        rn.save(SMALL, path)
 
 
 def test_safetensors_without_architecture(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_poisson_regressor_ends_in_exp() -> None:
     np.testing.assert_allclose(network.predict(X)[:, 0], fitted.predict(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("ending", [ending.removeprefix(".") for ending in io.FILES])
+@pytest.mark.parametrize("ending", [ending.removeprefix(".") for ending in io.WRITERS])
 def test_what_does_not_fit_float32_is_never_written(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"net.{ending}"
     huge = rn.Network.from_weights([[[1e200]], [[1.0]]])

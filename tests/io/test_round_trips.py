@@ -20,7 +20,7 @@ from torch_models import MODELS, model
 import relunorm as rn
 from relunorm import Activation, Affine, Layer, Network, io
 
-FILES = [ending.removeprefix(".") for ending in io.FILES]
+FILES = [ending.removeprefix(".") for ending in io.WRITERS]
 STEPS = tuple(Activation("step", at_zero=v) for v in (0.3, -0.7, 1.0))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 #: What most commands are about.
-ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
+ModelFile = Annotated[str, typer.Argument(help="A model file: READERS.")]
 
 #: Where inputs live, spelled out, and the option of most commands.
 DOMAINS = "box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv"

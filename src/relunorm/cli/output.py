@@ -50,7 +50,8 @@ def either(names: Iterable[str]) -> str:
 
 #: Words of a help that stand for the names in a registry; what holds it is not light to import.
 REGISTRIES = {
-    "FORMS": "relunorm.forms.shapes:SHAPES",
+    "READERS": "relunorm.io:READERS",
+    "FORMS": "relunorm.forms.shapes:FORMS",
     "TARGETS": "relunorm.embedded.c.c_file:TARGETS",
 }
 

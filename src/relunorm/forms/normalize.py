@@ -18,7 +18,7 @@ from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
-from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shapes import FORMS
 from relunorm.forms.shaping import SINGLE, Dtype, Job, Made, within
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
@@ -183,7 +183,7 @@ def normalize(
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         analysis.check(base, domain)
-    wanted = eps > 0 or (SHAPES[form].minimal_first if remove is None else remove)
+    wanted = eps > 0 or (FORMS[form].minimal_first if remove is None else remove)
     with Interrupts() as interrupts:
         found = analysis
         if wanted and domain is not None and found is None:
@@ -249,15 +249,15 @@ def _hurried(job: Job, interrupts: Interrupts) -> Job:
 def _check_options(
     form: str, domain: Domain | None, eps: float, split: bool, pure: bool, exact: bool
 ) -> None:
-    if form not in SHAPES:
-        raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(SHAPES)}")
-    needs = SHAPES[form].needs_domain
+    if form not in FORMS:
+        raise InvalidInputError(f"form {form!r} is not known; choose one of {', '.join(FORMS)}")
+    needs = FORMS[form].needs_domain
     if domain is None and (needs or eps):
         what = f"the form {form}" if needs else "eps"
         raise InvalidDomainError(f"{what} needs a bounded domain; pass a Box, Ball or Polytope")
     if not (np.isfinite(eps) and eps >= 0):
         raise InvalidInputError(f"eps is {eps}, expected a number >= 0")
     for name, given in (("split", split), ("pure", pure), ("exact", exact)):
-        if given and name not in SHAPES[form].options:
-            forms = " or ".join(known for known, shape in SHAPES.items() if name in shape.options)
+        if given and name not in FORMS[form].options:
+            forms = " or ".join(known for known, shape in FORMS.items() if name in shape.options)
             raise InvalidInputError(f"{name}=True belongs to the form {forms}")

@@ -33,7 +33,7 @@ from relunorm.forms.removal.reduced import (
     spend,
 )
 from relunorm.forms.removal.sweeps import remove as remove_units
-from relunorm.forms.shapes import SHAPES
+from relunorm.forms.shapes import FORMS
 from relunorm.forms.shapes.canonical import canonical, pin_inputs
 from relunorm.network import Network
 from relunorm.network.structure import Structure
@@ -152,7 +152,7 @@ class Job:
     def whole(self) -> Made:
         """Nothing removed, where no time is left; forms that only rescale are still made."""
         kept = Reduced.whole(self.base)
-        if not SHAPES[self.form].quick:
+        if not FORMS[self.form].quick:
             return kept, self.network, {}, None
         given = Reduced.whole(self.network if self.form == "pow2" else self.base)
         return (
@@ -245,7 +245,7 @@ def _shape(
     pure: bool,
 ) -> tuple[Network, dict[str, Any]]:
     """Put the (reduced) network into the form; what is guaranteed about the result."""
-    network, shape = reduced.network, SHAPES[form]
+    network, shape = reduced.network, FORMS[form]
     given = ()
     if shape.needs_domain and reach is not None:
         given = inherit(reduced, ranges, reach), reach

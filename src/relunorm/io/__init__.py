@@ -28,17 +28,19 @@ DType = Literal["float32", "float64"]
 #: One input may have this many entries.
 MAX_AXIS = 1 << 24
 
-#: File ending -> module and name of the reader, module and name of the writer.
-FILES = {
-    ".onnx": ("relunorm.io.onnx.read", "read_onnx", "relunorm.io.onnx.write", "write_onnx"),
-    ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
-    ".safetensors": (
-        "relunorm.io.safetensors",
-        "read_safetensors",
-        "relunorm.io.safetensors",
-        "write_safetensors",
-    ),
-    ".pt2": ("relunorm.io.torch.read", "read_pt2", "relunorm.io.torch.write", "write_pt2"),
+#: File ending -> module and name of the reader of models, and of the writer; not every format that
+#: is read has one.
+READERS = {
+    ".onnx": ("relunorm.io.onnx.read", "read_onnx"),
+    ".npz": ("relunorm.io.npz", "read_npz"),
+    ".safetensors": ("relunorm.io.safetensors", "read_safetensors"),
+    ".pt2": ("relunorm.io.torch.read", "read_pt2"),
+}
+WRITERS = {
+    ".onnx": ("relunorm.io.onnx.write", "write_onnx"),
+    ".npz": ("relunorm.io.npz", "write_npz"),
+    ".safetensors": ("relunorm.io.safetensors", "write_safetensors"),
+    ".pt2": ("relunorm.io.torch.write", "write_pt2"),
 }
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
@@ -136,22 +138,22 @@ def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
     path = Path(path)
     if path.suffix.lower() in (".keras", ".h5", ".hdf5"):
         raise UnsupportedFormatError(f"{path}: use relunorm.to_keras(network).save(path)")
-    _, _, module, function = _format(path)
+    check_ending(path)
     if path.is_dir():
         raise UnsupportedFormatError(f"{path}: is a folder, expected a file to write")
     if not path.parent.is_dir():
         raise MissingFileError(path.parent, "folder")
     if dtype not in (None, "float32", "float64"):
         raise UnsupportedFormatError(f"dtype {dtype!r}: use float32 or float64")
-    _named(module, function)(network, path, dtype=dtype)
+    _named(*WRITERS[path.suffix.lower()])(network, path, dtype=dtype)
 
 
 def check_ending(path: str | Path) -> None:
     """Raise `UnsupportedFormatError` unless `save` knows the path's ending."""
     suffix = Path(path).suffix.lower()
-    if suffix not in FILES:
+    if suffix not in WRITERS:
         raise UnsupportedFormatError(
-            f"{path}: no network is written as {suffix!r}; the endings are {', '.join(FILES)}"
+            f"{path}: no network is written as {suffix!r}; the endings are {', '.join(WRITERS)}"
         )
 
 
@@ -161,9 +163,9 @@ def _load_file(path: Path, example: Any) -> Network:
             f"{path}: is a folder, expected a model file; a TensorFlow SavedModel is converted by "
             "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx"
         )
-    module, function, _, _ = _format(path)
+    reader = _reader(path)
     _check_file(path)
-    network = _named(module, function)(path, example=example)
+    network = _named(*reader)(path, example=example)
     if example is not None and input_shape(example, str(path)) != network.input_shape:
         raise UnsupportedFormatError(
             f"{path}: its inputs have shape {network.input_shape}, not the example's"
@@ -182,14 +184,14 @@ def _check_file(path: Path) -> None:
         raise ModelFileError(f"{path}: the file is empty")
 
 
-def _format(path: Path) -> tuple[str, str, str, str]:
+def _reader(path: Path) -> tuple[str, str]:
     suffix = path.suffix.lower()
-    if suffix in FILES:
-        return FILES[suffix]
+    if suffix in READERS:
+        return READERS[suffix]
     for endings, reason in _REFUSED.items():
         if suffix in endings:
             raise UnsupportedFormatError(f"{path}: {reason}")
-    known = ", ".join(FILES)
+    known = ", ".join(READERS)
     raise UnsupportedFormatError(f"{path}: unknown ending {suffix!r}; known are {known}")
 
 

@@ -1,6 +1,6 @@
 """The normal forms by name: which of all equivalent networks is chosen.
 
-A form is a file here and an entry in `SHAPES`.
+A form is a file here and an entry in `FORMS`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shape:
     facts: Callable[[Network, Reach], L1Facts] | None = None
 
 
-SHAPES = {
+FORMS = {
     "minimal": Shape(minimal_first=True),
     "signed": Shape(signed, quick=True, options=("split",)),
     "unit": Shape(unit, quick=True, options=("pure",)),
