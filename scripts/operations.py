@@ -1,4 +1,4 @@
-"""The operations that are read, from the readers themselves, at the end of docs/formats.md.
+"""What is read, from the tables of the readers themselves: that section of docs/formats.md.
 
 python scripts/operations.py
 """
@@ -10,40 +10,50 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
-HEADING = "## Operations that are read\n"
+HEADING = "## What is read\n"
 
 
 def text() -> str:
     """The page as the readers are now."""
-    from relunorm.io.keras.layers import LAYERS
+    from relunorm.io import sklearn, sklearn_transforms
+    from relunorm.io.graph.operations import curved
+    from relunorm.io.keras import functions, layers
     from relunorm.io.onnx import operations as onnx
     from relunorm.io.torch import operations as torch
 
-    own = (name for name in torch.OPERATIONS if name[0] != "_" and "." not in name)
-    groups = (
-        "Anything else is refused, in one error that names every place. What is at the end of a "
-        "model is kept as its head.",
-        "**torch** (names of aten operations, into which modules and functions are traced; batch "
-        "norm and dropout in eval mode): " + _listed(set(own) - torch.OPENERS),
-        "At the end of a torch model also: "
-        + _listed(name for name in torch.OPENERS if name[0] != "_"),
-        "**ONNX**: " + _listed(set(onnx.OPERATIONS) - onnx.OPENERS),
-        "At the end also: " + _listed(onnx.OPENERS),
-        "**Keras** (Activation with relu, leaky_relu, relu6, hard_sigmoid or linear inside a "
-        "model; the curved ones at the end): " + _listed(LAYERS),
+    ends = curved(layers.ACTIVATIONS) | {"softmax", "log_softmax"}
+    aten = {name.partition(".")[0] for name in torch.OPERATIONS if name[0] != "_"}
+    models = (*sklearn.LINEAR, *sklearn.LOGISTIC)
+    steps = (*sklearn_transforms.STEPS, *sklearn_transforms.SELECTIONS)
+    paragraphs = (
+        "These are the names that a reader knows; any other operation is refused with its place, "
+        "the reason and what to do instead. Arguments that matter (a weight, an index, a "
+        "condition) must not depend on the input. What can stand at the end only is kept as the "
+        "model's head.",
+        "**torch** (names of aten operations, into which modules and functions are traced): "
+        + _listed(aten, torch.OPENERS),
+        "**ONNX**: " + _listed(onnx.OPERATIONS, onnx.OPENERS),
+        "**Keras layers**: " + _listed(layers.LAYERS, layers.OPENERS),
+        "**Keras functions** (keras.ops, by their classes): "
+        + _listed(functions.FUNCTIONS, functions.OPENERS),
+        "**Keras activations**, by name: " + _listed({"linear", *layers.ACTIVATIONS}, ends),
+        "**scikit-learn**: MLPRegressor and MLPClassifier with activation relu or identity, "
+        "Pipeline, ColumnTransformer, FeatureUnion, TransformedTargetRegressor, searches with a "
+        "best estimator. " + _listed((*models, *steps)),
     )
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, listed = page.partition(HEADING)
-    rest = listed[listed.index("**scikit-learn**") :]
-    wrapped = (
-        textwrap.fill(group, 130, break_long_words=False, break_on_hyphens=False)
-        for group in groups
-    )
-    return before + HEADING + "\n" + "\n\n".join(wrapped) + "\n\n" + rest
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    wrapped = [
+        textwrap.fill(part, 130, break_long_words=False, break_on_hyphens=False)
+        for part in paragraphs
+    ]
+    return before + HEADING + "\n" + "\n\n".join(wrapped) + "\n" + after[after.index("\n## ") :]
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(set(names))) + "."
+def _listed(names: Iterable[str], last: Iterable[str] = ()) -> str:
+    """Names in order, those that can stand at the end only apart."""
+    found, ends = set(names), {name for name in last if name[0] != "_"}
+    text = ", ".join(sorted(found - ends)) + "."
+    return f"{text} At the end also: {', '.join(sorted(ends))}." if ends else text
 
 
 if __name__ == "__main__":

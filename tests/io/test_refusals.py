@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,12 +10,7 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.errors import SeveralTensorsError, UnsupportedOperationError
-from relunorm.io import sklearn, sklearn_transforms
 from relunorm.io.graph.refusals import refused
-from relunorm.io.onnx.operations import OPERATIONS as ONNX
-from relunorm.io.torch.operations import OPERATIONS as TORCH
-
-PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -80,30 +74,3 @@ def test_several_outputs_are_refused_under_a_public_name() -> None:
 
     with pytest.raises(SeveralTensorsError, match="returns one of them"):
         rn.load(Two(), example=(4,))
-
-
-def _listed(title: str) -> set[str]:
-    """The names in the paragraph of the page that begins so."""
-    _, found, rest = PAGE.partition(f"\n{title}")
-    assert found, title
-    names = rest.partition("\n\n")[0].partition("\n")[2]
-    return {name.strip(" .") for name in names.replace("\n", " ").split(",")}
-
-
-def test_the_page_lists_what_is_read() -> None:
-    assert _listed("ONNX:") == set(ONNX)
-    found = {name.partition(".")[0] for name in TORCH if name[0] != "_"}
-    assert _listed("PyTorch, as") == found
-    linear = {*sklearn._LINEAR, *sklearn._LOGISTIC}
-    steps = {*sklearn_transforms._STEPS, *sklearn_transforms._SELECTIONS}
-    listed = _listed("scikit-learn: MLPRegressor")
-    assert {name.removeprefix("and ") for name in listed} >= linear | steps
-
-
-def test_the_page_lists_what_is_read_of_keras() -> None:
-    pytest.importorskip("keras")
-    from relunorm.io.keras.functions import FUNCTIONS
-    from relunorm.io.keras.layers import LAYERS
-
-    assert _listed("Keras layers:") == set(LAYERS)
-    assert _listed("Keras functions") == set(FUNCTIONS)

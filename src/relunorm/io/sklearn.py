@@ -25,14 +25,14 @@ from relunorm.network.columns import Column
 from relunorm.network.head import NO_HEAD, Head, Step
 
 #: Linear models, and the head of those whose prediction is not linear.
-_LINEAR: dict[str, tuple[Step, ...]] = {
+LINEAR: dict[str, tuple[Step, ...]] = {
     **dict.fromkeys(("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet"), ()),
     **dict.fromkeys(("ElasticNetCV", "HuberRegressor", "SGDRegressor", "LinearSVR"), ()),
     **dict.fromkeys(("LinearSVC", "RidgeClassifier", "SGDClassifier", "Perceptron"), ()),
     **dict.fromkeys(("PoissonRegressor", "GammaRegressor"), (Step("exp"),)),
     "TweedieRegressor": (),
 }
-_LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
+LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
 
 
 def from_sklearn(estimator: Any, example: Any = None) -> Network:
@@ -131,7 +131,7 @@ def _last_step(estimator: Any, origin: str) -> Network:
         return _own(estimator)
     if hasattr(estimator, "hidden_layer_sizes"):
         return _perceptron(estimator, name)
-    if name in _LINEAR or name in _LOGISTIC:
+    if name in LINEAR or name in LOGISTIC:
         return _linear(estimator, name)
     raise refused(origin, [(origin, f"{name}")])
 
@@ -170,12 +170,12 @@ def _linear(estimator: Any, name: str) -> Network:
     weight = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     bias = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), len(weight))
     network = Network.from_weights([weight], [bias.copy()], origin=name)
-    steps = _LINEAR.get(name, ())
+    steps = LINEAR.get(name, ())
     if name == "TweedieRegressor" and (
         estimator.link == "log" or (estimator.link == "auto" and estimator.power > 0)
     ):
         steps = (Step("exp"),)
-    if name in _LOGISTIC:
+    if name in LOGISTIC:
         if getattr(estimator, "multi_class", "auto") == "ovr" and len(weight) > 1:
             raise refused(name, [(f"{name}.multi_class", "ovr")])
         steps = (Step("sigmoid" if len(weight) == 1 else "softmax"),)

@@ -24,8 +24,8 @@ Array = NDArray[np.float64]
 CLOSE = 1e-11
 
 #: Transformers that choose columns, by `get_support`.
-_SELECTIONS = ("SelectKBest", "SelectPercentile", "SelectFromModel", "SelectFpr", "SelectFdr")
-_SELECTIONS += ("SelectFwe", "VarianceThreshold", "RFE", "RFECV", "SequentialFeatureSelector")
+SELECTIONS = ("SelectKBest", "SelectPercentile", "SelectFromModel", "SelectFpr", "SelectFdr")
+SELECTIONS += ("SelectFwe", "VarianceThreshold", "RFE", "RFECV", "SequentialFeatureSelector")
 
 
 class _Refusal(Exception):
@@ -72,13 +72,13 @@ def _step(low: Lowering, x: Tensor, step: Any, place: str) -> Tensor:
             if any(weights.get(part, 1) != 1 for part, _ in step.transformer_list):
                 raise CannotLower("with weights")
             return _side_by_side(low, [(*part, x) for part in step.transformer_list], place)
-        if name in _SELECTIONS:
+        if name in SELECTIONS:
             return low.rearrange(x, np.flatnonzero(step.get_support())[None])
-        if name not in _STEPS:
+        if name not in STEPS:
             raise CannotLower
         if not hasattr(step, "n_features_in_") and name != "FunctionTransformer":
             raise InvalidNetworkError(f"{name} is not fitted; call fit first")
-        return _STEPS[name](low, x, step)
+        return STEPS[name](low, x, step)
     except CannotLower as reason:
         raise _Refusal([(place, name + (f": {reason}" if str(reason) else ""))]) from None
 
@@ -253,7 +253,7 @@ def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
     return np.arange(count)[array.astype(np.intp)]
 
 
-_STEPS: dict[str, Callable[[Lowering, Tensor, Any], Tensor]] = {
+STEPS: dict[str, Callable[[Lowering, Tensor, Any], Tensor]] = {
     "StandardScaler": _scaler,
     "RobustScaler": _scaler,
     "MaxAbsScaler": _scaler,

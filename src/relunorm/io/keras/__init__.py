@@ -124,9 +124,8 @@ def _call(op: Any, place: str) -> Call:
     activation = getattr(getattr(op, "activation", None), "__name__", "linear")
     shown += "" if activation == "linear" else f" with the activation {activation!r}"
     known = module.startswith("keras.") and (_is_function(op) or name in LAYERS)
-    if _is_function(op):
-        return Call(place, shown, known, name == "Expm1", name in functions.FOLLOWERS)
-    return Call(place, shown, known, known and name in layers.OPENERS, name in layers.FOLLOWERS)
+    of = functions if _is_function(op) else layers
+    return Call(place, shown, known, known and name in of.OPENERS, name in of.FOLLOWERS)
 
 
 @accepts("network")

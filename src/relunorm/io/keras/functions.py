@@ -166,7 +166,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Cumsum": _cumsum,
     "Einsum": lambda low, op, *values: einsum(low, op.subscripts, list(map(_value, values))),
 }
-#: Functions that may follow a step of a head.
+#: Functions that can only be a step of a head, and those that may follow one.
+OPENERS = meaning.curved(UNITS)
 FOLLOWERS = frozenset(_BINARY) - {"Matmul"} | {
     "Negative", "Concatenate", "Reshape", "Squeeze", "ExpandDims", "GetItem", "Transpose", "Slice",
     "Take",

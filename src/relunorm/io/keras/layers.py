@@ -395,7 +395,7 @@ LAYERS: dict[str, Callable[[Lowering, Any, list[Any]], Any]] = {
     "TimeDistributed": _each_time,
 }  # fmt: skip
 #: Layers that can only be a step of a head, and those that may follow one.
-OPENERS = frozenset(UNITS) - {"LeakyReLU", "Clip"} | {"Softmax", "LogSoftmax", "Argmax", "Round"}
+OPENERS = meaning.curved(UNITS) | {"Softmax", "LogSoftmax", "Argmax", "Round"}
 FOLLOWERS = OPENERS | {
     "Activation", "Clip", "Rescaling", "Concatenate", "Identity", "Dropout", "Flatten", "Reshape",
     "Permute",

@@ -267,9 +267,7 @@ AFTER: dict[str, Callable[[Node], Headed]] = {
     ),
 }
 #: Operations on piecewise affine values that can only be a step of a head.
-OPENERS = frozenset({name for name, spelled in UNITS.items() if spelled[0] in meaning.CURVED}) | {
-    "Softmax", "LogSoftmax", "ArgMax", "Greater",
-}  # fmt: skip
+OPENERS = meaning.curved(UNITS) | {"Softmax", "LogSoftmax", "ArgMax", "Greater"}
 #: Operations that may stand after a step of a head.
 FOLLOWERS = OPENERS.union(AFTER, {
     "Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose",

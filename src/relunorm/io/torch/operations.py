@@ -323,8 +323,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 #: What is only known behind a step of a head.
 AFTER: dict[str, Callable[..., Headed]] = {"log": lambda site, self: heads.logarithm(self)}
 #: Operations on piecewise affine values that can only be a step of a head.
-OPENERS = frozenset(_ALONG) | {"softplus", "argmax"}
-OPENERS |= {name for name, spelled in UNITS.items() if spelled[0] in meaning.CURVED}
+OPENERS = meaning.curved(UNITS) | frozenset(_ALONG) | {"softplus", "argmax"}
 #: Operations that may stand after a step of a head.
 FOLLOWERS = OPENERS.union(AFTER, {
     "view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "dropout",
