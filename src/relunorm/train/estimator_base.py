@@ -148,7 +148,7 @@ class ReLUEstimator(BaseEstimator):
         (x, y, weight), (inputs, targets) = rows, scalings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # mini-batches are float32 anyway, and a large table is not held twice
-        dtype = np.float32 if self.solver_ == "adam" else np.float64
+        dtype = np.float32 if described(self.solver_).batches else np.float64
 
         def tensor(array: NDArray[Any]) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -270,9 +270,9 @@ class ReLUEstimator(BaseEstimator):
     def _prepared(
         self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], inputs: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Rows as the solver takes them: distinct ones with their weights, or all for ``adam``."""
+        """Rows with weight, as the solver takes them (`Solver.batches`)."""
         check_size(self.solver_, len(x), inputs, hidden)
-        if self.solver_ != "adam":
+        if not described(self.solver_).batches:
             return merge_rows(x, y, weight)
         keep = weight > 0
         return (x, y, weight) if keep.all() else (x[keep], y[keep], weight[keep])

@@ -42,6 +42,8 @@ class Solver:
         penalized: whether ``alpha='auto'`` means a penalty; not for a certificate, and not for
             the papers' own runs.
         second_order: whether it holds the normal equations of all parameters.
+        batches: whether it draws rows, in float32 and copies apart; others get the distinct rows
+            with their total weights.
     """
 
     module: str
@@ -50,6 +52,7 @@ class Solver:
     robust: bool = False
     penalized: bool = True
     second_order: bool = False
+    batches: bool = False
 
     def load(self) -> Callable[..., Fit]:
         return getattr(import_module(f"relunorm.train.solve.{self.module}"), self.function)
@@ -60,7 +63,7 @@ SOLVERS = {
     "exact": Solver("exact", "solve_exact", robust=True, penalized=False),
     "greedy": Solver("greedy", "solve_greedy", robust=True, second_order=True),
     "deep": Solver("deep", "solve_deep", robust=True, second_order=True),
-    "adam": Solver("adam", "solve_adam", ("batch", "epochs", "lr")),
+    "adam": Solver("adam", "solve_adam", ("batch", "epochs", "lr"), batches=True),
     "slsqp": Solver("descent", "solve_slsqp", ("max_iter",), penalized=False, second_order=True),
     "bfgs": Solver("descent", "solve_bfgs", ("max_iter",), penalized=False, second_order=True),
     "lbfgs": Solver("descent", "solve_lbfgs", ("max_iter",), penalized=False),
