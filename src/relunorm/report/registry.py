@@ -42,6 +42,7 @@ class Section:
         call: what a reader can run to get more of it.
         compiled: whether it, or one after it, runs the kernels that `warm_up` compiles.
         spread: whether it has nothing to say about a domain of one input.
+        more: what more time would bring, behind "would"; empty where time is never short.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Section:
     call: str
     compiled: bool = False
     spread: bool = False
+    more: str = ""
 
     def compute(self, case: Case, seconds: float) -> dict[str, Any]:
         """Its body: numbers with their kinds, JSON-safe."""
@@ -66,29 +68,72 @@ class Section:
 SECTIONS = (
     Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
     Section("quality", "How well it does", 1.0, "rn.report(model, X, y)"),
-    Section("units", "Unit health", 1.5, "rn.diagnose(model, X, y, domain, time_limit=600)", True),
-    Section("robustness", "Robustness", 3.0, "rn.certify(model, X, label=y)", True),
+    Section(
+        "units",
+        "Unit health",
+        1.5,
+        "rn.diagnose(model, X, y, domain, time_limit=600)",
+        compiled=True,
+        more="prove the last units dead or alive",
+    ),
+    Section(
+        "robustness",
+        "Robustness",
+        3.0,
+        "rn.certify(model, X, label=y)",
+        compiled=True,
+        more="certify more rows, and more closely",
+    ),
     Section(
         "removal",
         "What can be removed",
         2.0,
         'rn.normalize(model, "minimal", domain, time_limit=600)',
-        True,
-        True,
+        compiled=True,
+        spread=True,
+        more="prove more units removable",
     ),
-    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True, True),
-    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)", spread=True),
     Section(
-        "regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True, True
+        "sensitivity",
+        "Sensitivity",
+        1.5,
+        "rn.sensitivity(model, domain)",
+        compiled=True,
+        spread=True,
+        more="make the ranges of slopes exact",
     ),
-    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
+    Section(
+        "line",
+        "Profile along a line",
+        0.5,
+        "rn.along(model, start, end)",
+        spread=True,
+        more="follow the outputs along a line",
+    ),
+    Section(
+        "regions",
+        "Linear regions",
+        2.0,
+        "rn.regions(model, domain, time_limit=600)",
+        compiled=True,
+        spread=True,
+        more="count all linear regions",
+    ),
+    Section(
+        "geometry",
+        "Geometry through depth",
+        1.0,
+        "rn.geometry(model, X)",
+        more="follow the data through the layers",
+    ),
     Section(
         "lipschitz",
         "Lipschitz constant",
         2.0,
         "rn.lipschitz(model, domain, time_limit=600)",
-        True,
-        True,
+        compiled=True,
+        spread=True,
+        more="narrow the Lipschitz constant",
     ),
     Section(
         "program",
@@ -96,6 +141,7 @@ SECTIONS = (
         1.0,
         'rn.to_c(network, domain, bits=16).save("net.c")',
         spread=True,
+        more="work out the program for a board",
     ),
 )
 

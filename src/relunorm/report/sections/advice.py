@@ -11,7 +11,7 @@ from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
 from relunorm.display.shown import counted
 from relunorm.report.case import Case
-from relunorm.report.registry import NEEDS_TIME, NO_TIME
+from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
 
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
@@ -26,17 +26,7 @@ CALLS = {
 }
 
 #: What more time would bring to a section that ran out of it.
-MORE = {
-    "line": "follow the outputs along a line",
-    "geometry": "follow the data through the layers",
-    "regions": "count all linear regions",
-    "units": "prove the last units dead or alive",
-    "removal": "prove more units removable",
-    "robustness": "certify more rows, and more closely",
-    "sensitivity": "make the ranges of slopes exact",
-    "lipschitz": "narrow the Lipschitz constant",
-    "program": "work out the program for a board",
-}
+MORE = {section.name: section.more for section in SECTIONS if section.more}
 
 
 def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str, Any]]:
