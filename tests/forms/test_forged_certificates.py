@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from test_commands import run
+from test_forms_commands import run
 
 import relunorm as rn
 from relunorm.forms.certificate.certificate import SCHEMA as CERTIFICATE
