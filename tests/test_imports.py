@@ -150,9 +150,23 @@ def test_every_way_to_ask_for_a_kind_is_seen(code: str):
     assert any(asks_for_a_kind(node) for node in ast.walk(ast.parse(code)))
 
 
+def spelled_out(text: str) -> str:
+    """Names that share their ends, one by one: ``io/{a,b}.py`` is ``io/a.py, io/b.py``."""
+    several = re.compile(r"(`?[\w./]*)\{([\w./,]+)\}([\w./]*`?)")
+    return several.sub(lambda m: ", ".join(m[1] + part + m[3] for part in m[2].split(",")), text)
+
+
+def test_names_are_spelled_out():
+    assert (
+        spelled_out("a `b/{c,d/e}.py` f/test_{g,h}.")
+        == "a `b/c.py`, `b/d/e.py` f/test_g., f/test_h."
+    )
+
+
 def test_every_file_that_the_design_names_is_there():
     root = SOURCE.parents[1]
     text = (root / "docs" / "design.md").read_text("utf-8").split("## Where a change goes")[1]
+    text = spelled_out(text)
     named = re.findall(r"`([\w./]+\.(?:pyi?|js|json|toml|txt|yml|md))`", text)
     tests = " ".join(re.findall(r"\bT: ([^.]*)\.", " ".join(text.split())))
     tests = [f"tests/{name}.py" for name in re.findall(r"[\w/]*\b(?:test_\w+|fuzzing/\w+)", tests)]
