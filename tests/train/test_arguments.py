@@ -1,12 +1,16 @@
 """What a stranger passes: every bad argument is named, and Ctrl-C leaves a network behind."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.regressor import ReLURegressor
-from relunorm.train.solve.by_name import check_size
+from relunorm.train.solve.by_name import check_size, solver
 
 X = np.random.default_rng(0).random((40, 2))
 Y = np.abs(X[:, 0] - 0.5) + X[:, 1]
@@ -165,3 +169,48 @@ def test_arguments_that_look_right_are_refused(bad):
 def test_widths_may_be_an_array():
     model = ReLURegressor(hidden=np.array([3, 2]), random_state=0, n_init=1).fit(X, Y)  # type: ignore[arg-type]
     assert [layer.width for layer in model.network_.layers] == [3, 2]
+
+
+def _ticking(limit: float, tick: float) -> Clock:
+    """A clock on which every look takes the same time."""
+    looks = itertools.count()
+    return Clock(limit, read=lambda: tick * next(looks))
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "columns", "enough"),
+    [("greedy", 4, 2, 2.0), ("deep", (3, 3), 2, 2.0), ("exact", 4, 1, 1.0)],
+)
+def test_a_time_limit_that_leaves_the_usual_effort_stops_nothing(name, hidden, columns, enough):
+    noisy = Y + 0.3 * np.random.default_rng(1).normal(size=len(Y))
+    found = [
+        ReLURegressor(
+            hidden=hidden, solver=name, random_state=0, time_limit=_ticking(limit, 1e-3)
+        ).fit(X[:, :columns], noisy)
+        for limit in (0.02, enough)
+    ]
+    assert [model.stopped_ for model in found] == ["time limit", ""]
+    assert len(found[0].loss_curve_) < len(found[1].loss_curve_)
+
+
+def test_where_units_have_no_say_a_time_limit_is_not_used_up():
+    given = {"hidden": 4, "solver": "greedy", "alpha": 10.0, "random_state": 0}
+    free = ReLURegressor(**given).fit(X, Y)
+    limited = ReLURegressor(**given, time_limit=_ticking(1e6, 1e-3)).fit(X, Y)
+    assert len(limited.loss_curve_) == len(free.loss_curve_)
+
+
+def test_restarts_share_the_time_limit(monkeypatch):
+    limits = []
+
+    def noted(name):
+        def solve(task):
+            limits.append(task.clock.limit)
+            return solver(name)(replace(task, rounds=1))
+
+        return solve
+
+    monkeypatch.setattr("relunorm.train.regressor.solver", noted)
+    model = ReLURegressor(hidden=3, restarts=3, random_state=0, alpha=1e-3, time_limit=60).fit(X, Y)
+    assert len(model.restart_losses_) == 3
+    assert limits == pytest.approx([20.0] * 3, abs=0.5)

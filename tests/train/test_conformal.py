@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from relunorm.errors import InvalidInputError
+from relunorm.train import conformal
 from relunorm.train.regressor import ReLURegressor
 
 PLAIN = {"hidden": 3, "alpha": 1e-2, "n_init": 1, "random_state": 0}
@@ -85,3 +86,47 @@ def test_what_cannot_be_promised_is_refused():
         model.predict_interval(x, 1)
     with pytest.raises(InvalidInputError, match="interval='bootstrap'"):
         ReLURegressor(interval="bootstrap").fit(x, y)
+
+
+@pytest.mark.parametrize("interval", ["split", "jackknife+"])
+def test_the_smallest_coverage_takes_the_smallest_error(interval):
+    x, y = draw(3, 30)
+    model = ReLURegressor(**PLAIN, interval=interval).fit(x, y)
+    low, high = model.predict_interval(x[:3], 1e-12)
+    wider = model.predict_interval(x[:3], 0.5)
+    assert (high - low <= wider[1] - wider[0]).all()
+    if interval == "split":
+        assert high - low == pytest.approx(2 * model._conformal.errors.min())
+
+
+def test_the_networks_of_jackknife_share_the_time_limit(monkeypatch):
+    limits = []
+    without = conformal._without
+
+    def noted(plain, *rest):
+        limits.append(plain.time_limit)
+        return without(plain, *rest)
+
+    monkeypatch.setattr(conformal, "_without", noted)
+    x, y = draw(4, 12)
+    limit = 24.0
+    ReLURegressor(**PLAIN, interval="jackknife+", time_limit=limit).fit(x, y)
+    assert len(limits) == 12
+    assert sum(limits) <= limit
+
+
+def test_ctrl_c_ends_all_networks_of_jackknife(monkeypatch):
+    seen = []
+
+    def interrupted(_, rows, number):
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conformal, "_without", interrupted)
+    x, y = draw(5, 12)
+    with pytest.warns(RuntimeWarning, match="no intervals"):
+        model = ReLURegressor(**PLAIN, interval="jackknife+").fit(x, y)
+    assert (seen, model.stopped_) == ([0], "interrupted")
+    assert np.isfinite(model.predict(x)).all()
+    with pytest.raises(InvalidInputError, match="fit again"):
+        model.predict_interval(x)

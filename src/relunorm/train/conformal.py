@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
@@ -52,23 +56,49 @@ class Conformal:
     networks: tuple[Network, ...] = ()
     errors: Floats | None = None
 
-    def calibrated(self, model: ReLURegressor) -> Conformal:
-        """With the errors measured; jackknife+ fits its networks here."""
-        if not len(self.fold):
-            return replace(self, errors=np.abs(self.y - model.network_(self.x)))
-        from joblib import Parallel, delayed
+    @property
+    def folds(self) -> int:
+        """Networks of jackknife+."""
+        return int(self.fold.max()) + 1 if len(self.fold) else 0
 
-        plain: Any = clone(model)
-        plain.set_params(interval=None, warm_start=False, verbose=False, n_jobs=None)
-        folds = range(int(self.fold.max()) + 1)
-        work = (delayed(_without)(plain, self, number) for number in folds)
-        found: Any = Parallel(n_jobs=model.n_jobs)(work)
-        networks: tuple[Network, ...] = tuple(found)
+    def turns(self, n_jobs: int | None) -> int:
+        """Fits of jackknife+ one after the other, so many at a time."""
+        return -(-self.folds // joblib.effective_n_jobs(n_jobs))
+
+    def calibrated(self, model: ReLURegressor, clock: Clock) -> Conformal | None:
+        """With the errors measured; jackknife+ fits its networks here, each in its share of the
+        time. None after Ctrl-C: the model is there, its intervals are not."""
+        if not self.folds:
+            return replace(self, errors=np.abs(self.y - model.network_(self.x)))
+        networks: list[Network] = []
+        if model.stopped_ != INTERRUPTED:
+            try:
+                for network, stopped in self._others(model, clock):
+                    networks.append(network)
+                    model.stopped_ = stopped or model.stopped_
+                    if stopped == INTERRUPTED:
+                        break
+            except KeyboardInterrupt:
+                model.stopped_ = INTERRUPTED
+        if model.stopped_ == INTERRUPTED:
+            message = "the fit was interrupted; there are no intervals"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            return None
         errors = np.empty_like(self.y)
         for number, network in enumerate(networks):
             rows = self.fold == number
             errors[rows] = np.abs(self.y[rows] - network(self.x[rows]))
-        return replace(self, networks=networks, errors=errors)
+        return replace(self, networks=tuple(networks), errors=errors)
+
+    def _others(self, model: ReLURegressor, clock: Clock) -> Iterator[tuple[Network, str]]:
+        """The networks that did not see one fold each, and why a fit ended early."""
+        plain: Any = clone(model)
+        limit = clock.left() / self.turns(model.n_jobs) if clock.limited else None
+        plain.set_params(
+            interval=None, warm_start=False, verbose=False, n_jobs=None, time_limit=limit
+        )
+        work = (joblib.delayed(_without)(plain, self, number) for number in range(self.folds))
+        yield from joblib.Parallel(n_jobs=model.n_jobs, return_as="generator")(work)
 
     def interval(self, center: Floats, x: Floats, coverage: float) -> tuple[Floats, Floats]:
         """Lower and upper ends (rows, m).
@@ -82,7 +112,7 @@ class Conformal:
         assert self.errors is not None
         count = len(self.errors)
         # the smallest k with k / (n + 1) >= coverage, safe against rounding of the product
-        rank = math.ceil((count + 1) * coverage - 1e-9)
+        rank = max(1, math.ceil((count + 1) * coverage - 1e-9))
         if rank > count:
             least = math.ceil(coverage / (1 - coverage) - 1e-9)
             other = "" if len(self.fold) else ", or use interval='jackknife+'"
@@ -127,8 +157,10 @@ def conformal_rows(
     return x, y, weight, Conformal(x, y, weight, fold)
 
 
-def _without(plain: Any, rows: Conformal, number: int) -> Network:
-    """A network fitted to all rows but those of one fold."""
+def _without(plain: Any, rows: Conformal, number: int) -> tuple[Network, str]:
+    """A network fitted to all rows but those of one fold, and why that ended early."""
     keep = rows.fold != number
-    one: Any = clone(plain)
-    return one.fit(rows.x[keep], rows.y[keep], rows.weight[keep]).network_
+    with warnings.catch_warnings():  # an interrupt is told once, of the model
+        warnings.simplefilter("ignore", RuntimeWarning)
+        one = clone(plain).fit(rows.x[keep], rows.y[keep], rows.weight[keep])
+    return one.network_, one.stopped_

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.network import Network
+from relunorm.sweep.ambient import ambient_jobs
 from relunorm.sweep.backends import placed
 from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
 from relunorm.train.conformal import conformal_rows
@@ -69,7 +70,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
             penalty). They go through joblib: ``n_jobs`` at a time, or as an ambient
             ``joblib.parallel_config`` says, on any of its backends and with the same result.
         time_limit: seconds after which the best network so far is returned; None and infinity
-            mean no limit.
+            mean no limit. Restarts and the networks of jackknife+ share them.
         random_state: seed of every random choice.
         n_jobs: threads while fitting; None leaves torch's own setting. With restarts, also how
             many of them run at a time, each on one thread.
@@ -102,7 +103,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         validation_curve_: mean squared error of the normalized target on the rows that
             ``early_stopping`` held out.
         imputed_: what missing values are filled with, column by column.
-        stopped_: "" or why the search ended early ("time limit", "interrupted").
+        stopped_: "" or why the search ended before its usual effort ("time limit", "interrupted").
 
     >>> x = np.linspace(0, 1, 200)[:, None]
     >>> model = ReLURegressor(hidden=4, random_state=0).fit(x, np.abs(x[:, 0] - 0.3))
@@ -127,12 +128,13 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         x, y, weight = self._training_rows(X, y, sample_weight, multi_output=True, y_numeric=True)
         self._single = y.ndim == 1
         y = y.astype(np.float64).reshape(len(y), -1)
-        self._conformal = None
+        self._conformal = rows = None
         if self.interval is not None:
-            x, y, weight, self._conformal = conformal_rows(self, x, y, weight)
-        self._fit_rows(x, y, weight, hidden, clock)
-        if self._conformal is not None:
-            self._conformal = self._conformal.calibrated(self)
+            x, y, weight, rows = conformal_rows(self, x, y, weight)
+        further = 0 if rows is None else rows.turns(self.n_jobs)
+        self._fit_rows(x, y, weight, hidden, clock.part(share=1 / (1 + further)))
+        if rows is not None:
+            self._conformal = rows.calibrated(self, clock)
         return self
 
     def _fit_rows(
@@ -266,20 +268,24 @@ def _gap(loss: float, lower: float, rounding: float) -> float:
 class Restart:
     """A task without its seed, ready to travel; called with the seed.
 
-    Its clock travels as time of day: those of other machines should agree.
+    Its clock travels as time of day: those of other machines should agree. One fit may take
+    ``seconds`` of it.
     """
 
     name: str
     task: Task
+    seconds: float
 
     def __call__(self, seed: int) -> Fit:
         """One fit."""
-        own = replace(self.task, seed=seed, clock=Clock(self.task.clock))
+        own = replace(self.task, seed=seed, clock=self.task.clock.part(self.seconds))
         return solver(self.name)(own.with_fresh_watch())
 
 
 def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
     """The best of several fits, and the objective of every one that was finished.
+
+    With a time limit each has its share: one fit alone would go on until nothing is left.
 
     Args:
         name: the solver.
@@ -290,10 +296,14 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
     if restarts == 1:
         only = solver(name)(task)
         return only, [objective(only)]
+    with placed(None, None, n_jobs):
+        turns = 1 + -(-(restarts - 1) // ambient_jobs())
+    each = task.clock.left() / turns
     with single_threaded():
-        first = solver(name)(task.with_fresh_watch())
+        first = solver(name)(replace(task.with_fresh_watch(), clock=task.clock.part(each)))
     fits = {0: first}
-    rest = Restart(name, replace(task, alpha=first.alpha, affine=first.affine, progress=None))
+    known = replace(task, alpha=first.alpha, affine=first.affine, progress=None)
+    rest = Restart(name, known, each)
     draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
     seeds = [int(draw) >> 1 for draw in draws]
 

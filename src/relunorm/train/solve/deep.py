@@ -92,7 +92,7 @@ class _Search:
         self.iterations, self.stopped = 0, ""
 
     def run(self) -> None:
-        """Knock-outs: one, or as many as the time allows."""
+        """Knock-outs: one, or as many as the time allows; it cuts short only the first."""
         task = self.task
         again = task.rounds is None and task.clock.limited
         # a first stage of all starts takes at most half of the time
@@ -107,6 +107,9 @@ class _Search:
                 self._advance(tuple(part[None] for part in pairs), 200, len(STAGES))
             else:
                 self._knock_out(task.rounds or starts, turn)
+            if turn and self.stopped == TIME_LIMIT:
+                self.stopped = ""
+                return
             if spent_patience(task) or self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
 

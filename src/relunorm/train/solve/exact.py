@@ -174,15 +174,14 @@ class _Search:
     def run(self) -> None:
         """Tube rounds first, then dropping and inserting knots."""
         task = self.task
-        rounds = task.rounds
-        if rounds is None:
-            rounds = 10**9 if task.clock.limited else 6
+        wanted = task.rounds or 6
+        rounds = 10**9 if task.rounds is None and task.clock.limited else wanted
         idle = 0
         for done in range(rounds):
             if self.closed or self.stopped or not self.knots.numel() or idle > 200:
                 return
             if task.spent:
-                self.stopped = TIME_LIMIT
+                self.stopped = TIME_LIMIT if done < wanted else ""
                 return
             before = self.loss
             tube = done < 3 and self._tube_seconds < task.clock.left()

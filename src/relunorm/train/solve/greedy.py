@@ -145,10 +145,14 @@ class _Search:
             self._refine(w[None], b[None], 0)
 
     def run(self) -> None:
-        """Exchange rounds until the rounds or the time are spent."""
-        rounds = self.task.rounds
-        if rounds is None:
-            rounds = 10**9 if self.task.clock.limited else 4 if self.w.numel() <= 120 else 2
+        """Exchange rounds until the rounds or the time are spent.
+
+        Where the penalty leaves the units no say, the usual number of rounds is enough for any
+        time limit; and only where time leaves fewer than that, the search was stopped by it.
+        """
+        wanted = self.task.rounds or (4 if self.w.numel() <= 120 else 2)
+        open_end = self.task.rounds is None and self.task.clock.limited
+        rounds = 10**9 if open_end and (self.task.alpha or 0.0) < 1 else wanted
         for done in range(rounds):
             done_early = self.stopped or spent_patience(self.task)
             if done_early or self.loss <= 1e-14 * self.problem.energy:
@@ -157,7 +161,7 @@ class _Search:
             left = self.task.clock.left()
             members = int(min(EXCHANGES, left / (3 * self.pace)))
             if members < 1:
-                self.stopped = TIME_LIMIT
+                self.stopped = TIME_LIMIT if done < wanted else ""
                 return
             starts = [self._exchange() for _ in range(members)]
             self._refine(
