@@ -361,3 +361,45 @@ def test_one_row_spans_no_domain() -> None:
     texts = [item["text"] for item in document["advice"]]
     assert any("The domain is a single input" in text for text in texts)
     assert not any("reduced network" in text for text in texts)
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_a_count_that_leaves_thin_regions_out_is_a_bound(inputs: int) -> None:
+    """The kinks are 1e-13 apart: three regions, one of them thinner than what is listed."""
+    first = np.zeros((2, inputs))
+    first[:, 0] = 1.0
+    net = rn.Network.from_weights([first, [[1.0, -1.0]]], [[0.0, -1e-13], [0.0]])
+    case = make_case(net, None, None, rn.Box.cube(inputs), name="net")
+    count = regions.compute(case, 60.0)["count"]
+    assert (count["value"], count["kind"], count["side"]) == (2, "bound", "lower")
+
+
+@pytest.mark.parametrize("rows", [0, 20])
+@pytest.mark.parametrize("flat", [(1,), (0, 1)])
+def test_a_domain_flat_along_some_inputs_has_a_line_and_counts(
+    rows: int, flat: tuple[int, ...]
+) -> None:
+    lo, hi = -np.ones(3), np.ones(3)
+    lo[list(flat)] = hi[list(flat)] = 0.5
+    data = np.random.default_rng(0).normal(size=(rows, 3)) if rows else None
+    found = rn.report(random_network(3, 6, 2), data, domain=rn.Box(lo, hi), time_limit=60)
+    sections = check(found.to_dict())["sections"]
+    start, end = (np.array(sections["line"]["body"][at]["values"]) for at in ("start", "end"))
+    assert (start[list(flat)] == end[list(flat)]).all()
+    assert np.abs(end - start).max() > 0.5
+    assert ((lo <= start) & (start <= hi) & (lo <= end) & (end <= hi)).all()
+    assert sections["regions"]["body"]["count"]["value"] > 1
+
+
+def test_outputs_of_rows_beyond_float64_leave_a_document() -> None:
+    net = rn.Network.from_weights([np.full((1, 1), 1e5), np.full((1, 1), 1e5)])
+    found = rn.report(net, [[1e304], [2e304]], domain=rn.Box.cube(1), time_limit=60)
+    row = check(found.to_dict())["sections"]["program"]["body"]["programs"]["rows"][0]
+    assert row["on_data"]["largest"] is None
+
+
+def test_commands_name_the_domain_to_the_last_digit() -> None:
+    net = rn.Network.from_weights([np.array([[1.0, 0.0]]), np.ones((1, 1))])  # one input is unused
+    box = rn.Box.cube(2, -0.123456789, 3.0)
+    commands = [item["command"] for item in rn.report(net, domain=box).to_dict()["advice"]]
+    assert "relunorm sensitivity MODEL --domain box:-0.123456789,3" in commands

@@ -309,3 +309,11 @@ def test_a_short_limit_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["network"]["status"] == "done"
     with pytest.raises(AssertionError, match="a process was started"):
         runner.run_sections(one, Clock(60.0))
+
+
+def test_constant_inputs_have_no_scale() -> None:
+    """The deviation of 0.1, 0.1, ... is not 0 after rounding."""
+    x = np.random.default_rng(0).normal(size=(10, 4))
+    x[:, :3] = 0.1, 0.3, 0.7
+    assert not robustness._scales_differ(x)
+    assert robustness._spreads(x) == pytest.approx(x[:, 3].std())

@@ -92,7 +92,9 @@ def choose_plane(case: Case) -> Plane:
         words = "the plane in which the gradient varies most, through the domain's centre"
         labels = ("first gradient direction", "second gradient direction")
         return _inside(case, case.domain.center, found, words, labels)
-    return _coordinates(case, 0, 1)
+    wide = case.domain.bounding_box.halfwidth > 0
+    first, second = np.argsort(~wide, kind="stable")[:2].tolist()
+    return _coordinates(case, first, second)
 
 
 def main_direction(case: Case) -> tuple[Array, Array, str]:
@@ -117,6 +119,9 @@ def main_direction(case: Case) -> tuple[Array, Array, str]:
         words = f"along {along}" if along in case.names else f"along the {along}"
         if plane.marks:
             words = f"through the middle of the slice, in the direction {along}"
+    inside = _in_domain(case, direction)
+    if not np.array_equal(inside, direction):
+        direction, words = inside, f"{words}, as far as the domain has room"
     low, high = _reach(box.lo, box.hi, centre, direction)
     if not low < high:
         raise InvalidInputError(f"the domain {case.domain!r} has no length {words}")
@@ -149,7 +154,21 @@ def _gradients(case: Case) -> Array | None:
     if cost > GRADIENT_COST or GRADIENTS * max(network.widths) > GRADIENT_COST:
         return None
     points = case.domain.sample(GRADIENTS, 0)
-    return network.jacobian(points).reshape(-1, network.input_size)
+    gradients = network.jacobian(points).reshape(-1, network.input_size)
+    return gradients * (case.domain.bounding_box.halfwidth > 0)
+
+
+def _in_domain(case: Case, direction: Array) -> Array:
+    """A direction without what leads out of a flat domain; the first free input if nothing is left.
+
+    A domain that is flat along no axis leaves it as it is.
+    """
+    wide = case.domain.bounding_box.halfwidth > 0
+    if wide.all():
+        return direction
+    inside = np.where(wide, direction, 0.0)
+    length = float(np.linalg.norm(inside))
+    return inside / length if length > 1e-9 else np.eye(len(wide))[int(wide.argmax())]
 
 
 def _coordinates(case: Case, i: int, j: int) -> Plane:

@@ -26,7 +26,8 @@
 
   const onData = (data) => {
     if (!data) return "no data";
-    const moved = `moves by ${R.number(data.largest, 3)} at most`;
+    const moved = data.largest === null ? "beyond float64" :
+      `moves by ${R.number(data.largest, 3)} at most`;
     return data.same_class === null ? moved
       : `${R.number(data.same_class)} of ${R.plural(data.rows, "row")} keep their class, ${moved}`;
   };

@@ -69,8 +69,13 @@ class _Spelling:
         if box is not None:
             ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
             if ends.shape[1] == 1:
-                return f"box:{ends[0, 0]:g},{ends[1, 0]:g}"
+                return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
         return "D"
+
+
+def _shortest(end: float) -> str:
+    """The number to the last bit, without a point where it is whole."""
+    return repr(float(end)).removesuffix(".0")
 
 
 def _item(text: str, call: str, topic: str, command: str = "") -> dict[str, Any]:

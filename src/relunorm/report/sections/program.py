@@ -12,7 +12,7 @@ from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import nnz
 from relunorm.report.case import Case
-from relunorm.report.numbers import quantity
+from relunorm.report.numbers import finite, quantity
 
 WIDTHS = (8, 16)
 #: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
@@ -75,6 +75,6 @@ def _on_data(case: Case, program: Any) -> dict[str, Any] | None:
     return {
         "kind": "exact",
         "rows": len(rows),
-        "largest": float(np.abs(ours - theirs).max()),
+        "largest": finite(np.abs(ours - theirs).max()),
         "same_class": same,
     }

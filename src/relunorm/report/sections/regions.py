@@ -98,8 +98,6 @@ def _decides(case: Case) -> bool:
 
 
 def _counts(found: Regions, clock: Clock) -> dict[str, Any]:
-    kind = "exact" if found.complete else "bound"
-    note = "" if found.complete else "at least so many"
     few = found.complete and len(found) * found.network.units <= MAX_BITS
     per_layer: list[int | None] = []
     counting = clock.until(COUNTING)
@@ -108,18 +106,26 @@ def _counts(found: Regions, clock: Clock) -> dict[str, Any]:
         per_layer.append(len(found.layer(k)[0]) if counted else None)
     per_layer += [len(found)] if found.network.layers else []
     return {
-        "count": quantity(len(found), kind, note, "lower"),
-        "per_layer": series(per_layer, kind),
+        "count": _count(found),
+        "per_layer": series(per_layer, _count(found)["kind"]),
         "method": found.method,
         "partial": "" if found.complete else f"the search was stopped: {found.reason}",
     }
 
 
+def _count(found: Regions) -> dict[str, Any]:
+    """How many there are; at least so many where some were not looked for or are too thin."""
+    if found.complete and not found.hidden:
+        return quantity(len(found), "exact")
+    note = "at least so many"
+    if found.complete:
+        note += ": regions thinner than 1e-10 of the domain are not counted"
+    return quantity(len(found), "bound", note, "lower")
+
+
 def _whole(network: Network, domain: Domain, clock: Clock) -> dict[str, Any]:
     """How many regions the whole domain has, or that it has at least so many."""
-    found = regions(network, domain, time_limit=clock, max_regions=MAX_COUNTED)
-    note = "" if found.complete else "at least so many"
-    return quantity(len(found), "exact" if found.complete else "bound", note, "lower")
+    return _count(regions(network, domain, time_limit=clock, max_regions=MAX_COUNTED))
 
 
 def _drawable(network: Network, plane: Plane | None, found: Regions, clock: Clock) -> Regions:

@@ -147,13 +147,18 @@ def _row(row: RowRobustness, number: int) -> dict[str, Any]:
 
 def _scales_differ(x: np.ndarray) -> bool:
     """Whether a step that is small for one input is large for another."""
-    spread = x.std(axis=0)
+    spread = _deviations(x)
     moving = np.sort(spread[spread > 0])
     return bool(len(moving) > 1 and moving[-1] > 20 * moving[(len(moving) - 1) // 2])
 
 
 def _spreads(x: np.ndarray) -> np.ndarray:
     """Each input's standard deviation; the median of all for constant ones."""
-    spread = x.std(axis=0)
+    spread = _deviations(x)
     spread[spread == 0] = np.median(spread[spread > 0])
     return spread
+
+
+def _deviations(x: np.ndarray) -> np.ndarray:
+    """Each input's standard deviation; 0 for constant ones, whatever their mean is rounded to."""
+    return np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 0.0)
