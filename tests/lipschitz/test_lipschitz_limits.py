@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from relunorm import Box, Network, lipschitz
 from relunorm.clock import Clock, Progress
-from relunorm.lipschitz import norms
+from relunorm.errors import InvalidInputError
+from relunorm.lipschitz import front, norms
 from relunorm.lipschitz.methods import sdp
 from relunorm.lipschitz.norms import Deadline, operator_norm
 
@@ -83,3 +86,21 @@ def test_the_search_may_stop_anywhere(monkeypatch, domain):
     early = looks[: len(looks) // 8] if domain is not None else []
     assert all(said.facts["upper"] >= whole.lower for said in early)
     assert len(looks) > 10
+
+
+@pytest.mark.parametrize("seed", [-1, None, 1.5])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(InvalidInputError, match="random_state is"):
+        lipschitz(Network.from_weights([[[1.0]], [[1.0]]]), random_state=seed)
+
+
+def test_a_bound_that_is_taken_back_leaves_no_proof(monkeypatch):
+    """A search that has missed a region: the slope of |x| is 1, and it says 0.5."""
+    network, box = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]), Box([-1.0], [1.0])
+    search = front.branch_and_bound
+    monkeypatch.setattr(
+        front, "branch_and_bound", lambda *given: replace(search(*given), lower=0.0, upper=0.5)
+    )
+    found = lipschitz(network, box, method="branch")
+    assert found.lower <= 1.0 <= found.upper
+    assert found.certificate is None

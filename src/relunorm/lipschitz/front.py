@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.arguments import whole_number
 from relunorm.arithmetic.floats import scaled_down, scaled_up
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
 from relunorm.domain import Domain
@@ -184,6 +185,7 @@ def lipschitz(
     p = as_norm(norm)
     if method not in ("auto", *METHODS):
         raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
+    random_state = whole_number("random_state", random_state, 0)
     clock = Clock(time_limit)
     points.check_lipschitz(network)
     _check_interior(domain)
@@ -261,6 +263,7 @@ def _settle(run: _Run) -> None:
     """
     if run.lower <= run.upper * (1 + EXACT):
         return
+    run.claims = []
     missed = [b.method in SEARCHES and b.side == "upper" for b in run.bounds]
     run.bounds = [
         replace(b, value=np.inf, note=MISSED) if gone else b
