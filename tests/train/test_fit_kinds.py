@@ -9,7 +9,9 @@ import pytest
 
 import relunorm as rn
 from relunorm.cli import main
+from relunorm.cli.training import fit_models
 from relunorm.io.domains import parse_domain
+from relunorm.io.table import Table
 from relunorm.train import effects
 
 RNG = np.random.default_rng(0)
@@ -153,6 +155,7 @@ def test_words_and_gaps_on_request(tmp_path, capsys):
     [
         (("--pieces", "3"), "--pieces fits one input, but there are 2"),
         (("--pieces", "3", "--classify"), "no --classify"),
+        (("--pieces", "3", "--solver", "adam"), "leave --hidden, --solver and --alpha out"),
         (("--plot", "x.txt"), ".png, .pdf or .svg"),
         (("--plot", "no/such/folder/x.png"), "does not exist"),
         (("--missing", "zero"), "use refuse or median"),
@@ -240,3 +243,50 @@ def test_a_target_of_two_whole_numbers_may_be_classes(tmp_path, capsys, labels, 
     code, shown, _ = run(capsys, table, "--target", "y", "--hidden", "1", "--json")
     assert code == 0
     assert any("if they are classes, --classify" in n for n in json.loads(shown)["notes"]) == told
+
+
+def test_long_numbers_of_classes_stay_apart(tmp_path, capsys):
+    kind = np.where(X[:, 0] > 0.5, 1_000_002, 1_000_001)
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], kind=kind)
+    out = str(tmp_path / "m.npz")
+    arguments = ("--target", "kind", "--classify", "--hidden", "2", "--alpha", "0.1", "--json")
+    code, shown, _ = run(capsys, table, *arguments, "-o", out)
+    assert code == 0
+    assert json.loads(shown)["classes"] == ["1000001", "1000002"]
+    assert rn.load(out).head.classes == (1_000_001, 1_000_002)
+
+
+def test_a_class_of_one_row_among_many_has_a_comparison():
+    """Boosting holds rows of every class out above 10,000 of them, which one row does not allow."""
+    x = np.random.default_rng(0).normal(size=(10_500, 1))
+    y = (x[:, 0] > 0).astype(float)
+    y[7] = 2.0
+    models = fit_models.classification_baselines(Table(x, y, ("a",), "y"))
+    chances = models["gradient boosting"](x[:5])
+    assert chances.shape == (5, 3)
+
+
+@pytest.mark.parametrize("extra", [(), ("--classify",)])
+def test_ctrl_c_while_simpler_models_are_fitted_keeps_the_network(
+    tmp_path, capsys, monkeypatch, extra
+):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    for name in ("regression_baselines", "classification_baselines"):
+        monkeypatch.setattr(fit_models, name, interrupt)
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=(X[:, 0] > 0.5).astype(int))
+    out = tmp_path / "m.npz"
+    arguments = ("--target", "y", "--hidden", "2", "--alpha", "0.1", "--json", "-o", str(out))
+    _, shown, _ = run(capsys, table, *arguments, *extra)
+    document = json.loads(shown)
+    assert [row["model"] for row in document["errors"]] == ["relu network"]
+    assert "nothing to compare with" in document["notes"][-1]
+    assert rn.load(out).input_size == 2
+
+
+def test_the_rounding_of_a_constant_is_no_loss_of_digits(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=np.full(len(X), 0.1))
+    arguments = ("--hidden", "2", "--alpha", "0.1", "--json", "-o", str(tmp_path / "m.onnx"))
+    _, shown, _ = run(capsys, table, "--target", "y", *arguments)
+    assert not any("float32" in note for note in json.loads(shown)["notes"])

@@ -40,12 +40,13 @@ def numbers(text: str, kind: type[Number], expected: str) -> list[Number]:
 
 def array_file(path: str) -> Any:
     """The array of a .npy file."""
-    import numpy as np
+    from numpy.lib.format import read_array
 
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InvalidInputError(f"{path} is not an array file: {error}") from None
+    with open(path, "rb") as file:
+        try:
+            return read_array(file, allow_pickle=False)
+        except ValueError as error:
+            raise InvalidInputError(f"{path} is not an array file (.npy): {error}") from None
 
 
 def parse_table(
@@ -82,7 +83,7 @@ def parse_slice(text: str, table: Table | None = None) -> Any:
         raise InvalidInputError(
             f"--slice {text!r}: write two inputs such as 0,3, rows:4,17,30 or @points.npy"
         )
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _rows(text: str, table: Table | None) -> Any:

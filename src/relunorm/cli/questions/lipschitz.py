@@ -36,7 +36,7 @@ def lipschitz(
     ] = "auto",
     time_limit: options.TimeLimit = 10.0,
     proof: options.Proof = None,
-    seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search for the lower end.")] = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:

@@ -67,7 +67,7 @@ def maximize(
 def _weights(text: str, outputs: int) -> int | list[float]:
     expected = f"write {outputs} numbers with commas, or the number of one output"
     weights = numbers(text, float, f"--direction {text!r} is not understood; {expected}")
-    if len(weights) == 1 and outputs > 1 and weights[0] == int(weights[0]):
+    if len(weights) == 1 and outputs > 1 and weights[0].is_integer():
         return int(weights[0])
     return int(weights[0]) if weights == [0.0] else weights
 

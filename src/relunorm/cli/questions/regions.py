@@ -74,6 +74,8 @@ def regions(
 
     check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
     network, where = opened(model, None if domain == "all" else domain)
+    if not 0 <= output < network.output_size:
+        raise InvalidInputError(f"output {output} does not exist; there are {network.output_size}")
     if plane is not None:
         from relunorm.domain import Box
         from relunorm.regions.planes import restrict

@@ -36,7 +36,7 @@ def sensitivity(
         str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")
     ] = None,
     proof: options.Proof = None,
-    seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the points tried.")] = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:

@@ -105,7 +105,7 @@ def fit(
 
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
 
-    Exit code 3: the time limit ended the fit.
+    Exit code 3: the time limit ended the fit before its usual effort.
     """
     from relunorm.cli.training.fit_table import Reading, read, split
 
@@ -116,6 +116,11 @@ def fit(
     if pieces is not None and (classify or len(target or []) > 1):
         raise InvalidInputError(
             "--pieces fits one number; it goes with one --target, no --classify"
+        )
+    if pieces is not None and (hidden, solver, alpha) != ("20", "auto", "auto"):
+        raise InvalidInputError(
+            "--pieces says how many units there are and how they are found: leave --hidden, "
+            "--solver and --alpha out"
         )
     table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
@@ -141,6 +146,10 @@ def fit(
         raise InvalidInputError("--restarts is for regression; --classify has its own starts")
     model = _fit(train, settings, classify)
     document = _report(model, table, train, held, data)
+    if out is not None:
+        _write(_network(model, table, document), model.stopped_, Path(out))
+        document["output"] = out
+        document["notes"] += _float32_note(model, train, Path(out))
     if pieces is not None:
         from relunorm.train.effects import PiecewiseLinear
 
@@ -152,10 +161,6 @@ def fit(
         _draw_effects(model, train, plot, document)
     if plot is not None:
         document["plot"] = plot
-    if out is not None:
-        _write(_network(model, table, document), model.stopped_, Path(out))
-        document["output"] = out
-        document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(3 if model.stopped_ == TIME_LIMIT else 0)
 
@@ -209,24 +214,37 @@ def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
     with warnings.catch_warnings():
         # an interrupted fit is reported in the document, not as a warning
         warnings.simplefilter("ignore", RuntimeWarning)
-        return kind(**settings).fit(train.x, train.y)
+        return kind(**settings).fit(train.x, _labels(train.y) if classify else train.y)
+
+
+def _labels(y: Any) -> Any:
+    """Classes as whole numbers, as far as float64 tells them apart."""
+    import numpy as np
+
+    return y.astype(np.int64) if np.abs(y).max() <= 2.0**53 else y
 
 
 def _compared(model: Any, train: Table, held: Table | None) -> list[dict[str, Any]]:
-    """The network and simpler models, with their errors; the simplest one second."""
+    """The network and simpler models, with their errors; the simplest one second.
+
+    Ctrl-C leaves the simpler ones out: it must not cost the network.
+    """
     from relunorm.cli.training import fit_models
 
-    if not hasattr(model, "classes_"):
-        models = {"relu network": model.predict, **fit_models.regression_baselines(train)}
-        return [
-            {"model": name, **fit_models.regression_errors(predict, train, held)}
-            for name, predict in models.items()
-        ]
-    models = {"relu network": model.predict_proba, **fit_models.classification_baselines(train)}
-    return [
-        {"model": name, **fit_models.classification_errors(chances, model.classes_, train, held)}
-        for name, chances in models.items()
-    ]
+    def errors(name: str, predict: fit_models.Predict) -> dict[str, Any]:
+        if hasattr(model, "classes_"):
+            found = fit_models.classification_errors(predict, model.classes_, train, held)
+        else:
+            found = fit_models.regression_errors(predict, train, held)
+        return {"model": name, **found}
+
+    classify = hasattr(model, "classes_")
+    rows = [errors("relu network", model.predict_proba if classify else model.predict)]
+    fit = fit_models.classification_baselines if classify else fit_models.regression_baselines
+    try:
+        return rows + [errors(name, predict) for name, predict in fit(train).items()]
+    except KeyboardInterrupt:
+        return rows
 
 
 def _report(
@@ -252,7 +270,7 @@ def _report(
         "notes": _notes(model, table, train, sum(asked)) + _better(rows, table, held),
     }
     if classify:
-        names = table.classes or [f"{value:g}" for value in model.classes_]
+        names = table.classes or [str(value) for value in model.classes_.tolist()]
         document["classes"] = [names[int(k)] for k in model.classes_] if table.classes else names
         document["stretch"] = model.stretch_
     else:
@@ -291,9 +309,11 @@ def _two_whole_numbers(y: Any) -> bool:
 
 
 def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> list[str]:
-    """A note where the simplest model is better by more than a twentieth."""
+    """A note where the simplest model is better by more than a twentieth, or is missing."""
     import numpy as np
 
+    if len(rows) == 1:
+        return ["interrupted before simpler models were fitted: there is nothing to compare with"]
     kind = "rmse" if "train_rmse" in rows[0] else "log_loss"
     measured = f"holdout_{kind}" if held is not None else f"train_{kind}"
     rounding = 1e-9 * float(np.abs(table.y).max()) if table.y is not None else 0.0
@@ -352,7 +372,8 @@ def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
     exact = model.network_(whole)
     finite = bool(np.isfinite(rounded).all())
     change = np.abs(load(path)(rounded) - exact).max() if finite else math.inf
-    if change <= FLOAT32_SHARE * np.ptp(train.y, axis=0).max():
+    spread = np.ptp(train.y, axis=0).max() or np.abs(train.y).max()  # of a constant, its size
+    if change <= FLOAT32_SHARE * spread:
         return []
     return [
         f"{path.name} is float32, as runtimes expect, and differs by up to {change:.3g} from the "

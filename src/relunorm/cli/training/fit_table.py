@@ -69,7 +69,7 @@ def read(path: Path, how: Reading) -> Table:
             "--classify is for; leave --classify out to predict numbers"
         )
     if how.classify and np.ptp(table.y) == 0:
-        only = table.classes[0] if table.classes else f"{table.y[0]:g}"
+        only = table.classes[0] if table.classes else f"{table.y[0] + 0.0:.0f}"
         raise InvalidInputError(
             f"{path}: column {table.target or 'y'!r} holds one class only, {only}; a classifier "
             "needs two"
