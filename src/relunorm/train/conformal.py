@@ -98,7 +98,8 @@ class Conformal:
             interval=None, warm_start=False, verbose=False, n_jobs=None, time_limit=limit
         )
         work = (joblib.delayed(_without)(plain, self, number) for number in range(self.folds))
-        yield from joblib.Parallel(n_jobs=model.n_jobs, return_as="generator")(work)
+        found: Any = joblib.Parallel(n_jobs=model.n_jobs, return_as="generator")(work)
+        yield from found
 
     def interval(self, center: Floats, x: Floats, coverage: float) -> tuple[Floats, Floats]:
         """Lower and upper ends (rows, m).
@@ -162,5 +163,6 @@ def _without(plain: Any, rows: Conformal, number: int) -> tuple[Network, str]:
     keep = rows.fold != number
     with warnings.catch_warnings():  # an interrupt is told once, of the model
         warnings.simplefilter("ignore", RuntimeWarning)
-        one = clone(plain).fit(rows.x[keep], rows.y[keep], rows.weight[keep])
+        one: Any = clone(plain)
+        one.fit(rows.x[keep], rows.y[keep], rows.weight[keep])
     return one.network_, one.stopped_
