@@ -63,7 +63,8 @@ class Conformal:
 
     def turns(self, n_jobs: int | None) -> int:
         """Fits of jackknife+ one after the other, so many at a time."""
-        return -(-self.folds // joblib.effective_n_jobs(n_jobs))
+        jobs: Any = n_jobs  # None is that of an ambient parallel_config
+        return -(-self.folds // joblib.effective_n_jobs(jobs))
 
     def calibrated(self, model: ReLURegressor, clock: Clock) -> Conformal | None:
         """With the errors measured; jackknife+ fits its networks here, each in its share of the
