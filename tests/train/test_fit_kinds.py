@@ -290,3 +290,13 @@ def test_the_rounding_of_a_constant_is_no_loss_of_digits(tmp_path, capsys):
     arguments = ("--hidden", "2", "--alpha", "0.1", "--json", "-o", str(tmp_path / "m.onnx"))
     _, shown, _ = run(capsys, table, "--target", "y", *arguments)
     assert not any("float32" in note for note in json.loads(shown)["notes"])
+
+
+def test_pieces_of_a_target_whose_squares_have_no_float64(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], y=1e200 * np.abs(X[:, 0] - 0.4) + 1e199 * X[:, 1])
+    picture = tmp_path / "p.png"
+    arguments = ("--target", "y", "--pieces", "2", "--plot", str(picture), "--quiet")
+    code, shown, _ = run(capsys, table, *arguments)
+    assert code == 0
+    assert "mean squared error beyond float64" in " ".join(shown.split())
+    assert picture.exists()

@@ -199,7 +199,7 @@ class PiecewiseLinear:
         x, y: the rows.
         knots: (k + 1,) where the k pieces begin and end, the data's ends included.
         values: (k + 1,) the fit there.
-        mse: its mean squared error.
+        mse: its mean squared error; infinite beyond float64.
         lower_bound: mean squared error that no fit with as many pieces can beat, or None.
         gap: mse / lower_bound - 1, or None.
     """
@@ -233,7 +233,8 @@ class PiecewiseLinear:
             )
         line = along(network, [x.min()], [x.max()])
         knots = x.min() + (x.max() - x.min()) * line.breakpoints
-        mse = float(np.mean((network(x[:, None])[:, 0] - y) ** 2))
+        with np.errstate(over="ignore"):  # squares of huge targets have no float64
+            mse = float(np.mean((network(x[:, None])[:, 0] - y) ** 2))
         found = model.lower_bound_, model.optimality_gap_
         return cls(x, y, knots, line.values[:, 0], mse, *found)
 
@@ -262,7 +263,8 @@ class PiecewiseLinear:
         left.plot(self.knots[1:-1], self.values[1:-1], "o", color="#b3261e", mec="white", ms=8)
         left.set(xlabel=names[0], ylabel=names[1])
         shown = f"{len(self.slopes)} pieces, mean squared error {self.mse:.4g}"
-        right.bar(0, self.mse, color="#b3261e", width=0.6)
+        if np.isfinite(self.mse):
+            right.bar(0, self.mse, color="#b3261e", width=0.6)
         if self.lower_bound is not None:
             right.bar(1, self.lower_bound, color="#3b5b92", width=0.6)
             right.axhline(self.lower_bound, color="#3b5b92", lw=1, ls=":")

@@ -434,4 +434,5 @@ def _render_pieces(console: Console, found: dict[str, Any]) -> None:
     print_table(console, heads, rows)
     bound = found["lower_bound_mse"]
     shown = "" if bound is None else f", at least {bound:.5g} for any fit with so many pieces"
-    console.print(f"mean squared error {found['mse']:.5g}{shown}")
+    mse = "beyond float64" if found["mse"] is None else f"{found['mse']:.5g}"
+    console.print(f"mean squared error {mse}{shown}")

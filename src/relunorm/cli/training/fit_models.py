@@ -60,7 +60,7 @@ def classification_baselines(train: Table) -> dict[str, Predict]:
 
     plane = LogisticRegression(max_iter=2000).fit(scaled(train.x), train.y)
     counts = np.unique(np.asarray(train.y), return_counts=True)[1]
-    early = "auto" if counts.min() > 1 and 10 * len(counts) < len(ones) else False
+    early: Any = "auto" if counts.min() > 1 and 10 * len(counts) < len(ones) else False
     trees = HistGradientBoostingClassifier(random_state=0, early_stopping=early)
     trees.fit(scaled(train.x), train.y)
     return {
