@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+#: Weights that are a smaller share of the largest one are none: what such rows say has no float64
+#: beside what the others do.
+NO_WEIGHT = 1e-100
+
 #: Fewest rows that early stopping holds out.
 FEWEST_WATCHED = 5
 
@@ -97,6 +101,7 @@ class ReLUEstimator(BaseEstimator):
             raise InvalidInputError("every sample weight is zero; at least one must be positive")
         # by a power of two, which rounds nothing: sums of huge weights would overflow
         weight = np.ldexp(weight, -int(np.frexp(weight.max())[1]))
+        weight[weight < NO_WEIGHT] = 0.0
         if self.missing == "median":
             self.imputed_ = _medians(x[weight > 0])
         return self._filled(x), np.asarray(y), weight

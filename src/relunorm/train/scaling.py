@@ -20,8 +20,9 @@ from relunorm.train.problem.task import Fit, Start
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192
 
-#: Range of a column over the distance of its quartiles above which it has values far away.
-FAR = 30.0
+#: Range of a column over the distance of its quartiles above which it has values far away, and
+#: above which they are so far that, scaled by these, their squares would have no float64.
+FAR, TOO_FAR = 30.0, 1e60
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _by_the_bulk(
     """
     low, median, high = np.quantile(table, [0.25, 0.5, 0.75], axis=0)
     bulk = high - low
-    squeezed = (bulk > 0) & (np.ptp(table, axis=0) > FAR * bulk)
+    reach = np.ptp(table, axis=0)
+    squeezed = (reach > FAR * bulk) & (reach < TOO_FAR * bulk)
     return np.where(squeezed, median * unit, shift), np.where(squeezed, bulk * unit, scale)
 
 
