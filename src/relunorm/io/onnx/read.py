@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from relunorm.errors import (
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph import heads
+from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed, finished
 from relunorm.io.graph.lower import Lowering, Tensor
 from relunorm.io.graph.walk import Call, Walk
@@ -176,7 +178,7 @@ def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 def _apply(node: Node) -> list[Any]:
     """The results of one node; what is wrong with its shapes or attributes is about the file."""
     if node.proto.domain in _DOMAINS:
-        _check_signature(node)
+        node = _checked(node)
     if is_constant(node):
         return [evaluate(node)]
     try:
@@ -188,8 +190,8 @@ def _apply(node: Node) -> list[Any]:
     return result if isinstance(result, list) else [result]
 
 
-def _check_signature(node: Node) -> None:
-    """Refuse missing inputs and attributes of the wrong type, by the operation's own schema."""
+def _checked(node: Node) -> Node:
+    """The node, its inputs and attributes as the operation's own schema wants them."""
     newest = onnx.defs.onnx_opset_version()
     try:
         schema = onnx.defs.get_schema(node.kind, max(1, min(node.opset, newest)))
@@ -204,10 +206,32 @@ def _check_signature(node: Node) -> None:
             f"{node.place}: {len(node.inputs)} inputs, some perhaps left out; "
             f"{schema.min_input} to {schema.max_input} are expected"
         )
-    for attribute in node.proto.attribute:
-        known = schema.attributes.get(attribute.name)
-        if known is not None and int(known.type) != attribute.type:  # type: ignore[call-overload]
-            raise ModelFileError(f"{node.place}: attribute {attribute.name!r} has the wrong type")
+    given = {attribute.name: attribute.type for attribute in node.proto.attribute}
+    for name, kind in given.items():
+        known = schema.attributes.get(name)
+        if known is None:
+            raise ModelFileError(f"{node.place}: opset {node.opset} knows no attribute {name!r}")
+        if int(known.type) != kind:  # type: ignore[call-overload]
+            raise ModelFileError(f"{node.place}: attribute {name!r} has the wrong type")
+    missing = [name for name, a in schema.attributes.items() if a.required and name not in given]
+    if missing:
+        raise ModelFileError(f"{node.place}: attribute {missing[0]!r} is missing")
+    return _aligned(node) if "broadcast" in schema.attributes and node.kind != "Gemm" else node
+
+
+def _aligned(node: Node) -> Node:
+    """The node with its second input put beside the axes of the first that it names: before
+    opset 7 a file said so itself."""
+    first, second = node.inputs
+    wide, narrow = first.shape, second.shape
+    at = int(node.attribute("axis", len(wide) - len(narrow)))
+    shape = (*narrow, *(1,) * (len(wide) - at - len(narrow)))
+    alone = not node.attribute("broadcast", 0) and wide != narrow
+    if alone or at < 0 or np.broadcast_shapes(wide, shape) != wide:
+        raise ModelFileError(f"{node.place}: {narrow} does not fit {wide} from axis {at} on")
+    if isinstance(second, np.ndarray):
+        return replace(node, inputs=[first, second.reshape(shape)])
+    return replace(node, inputs=[first, meaning.reshaped(node.low, second, shape)])
 
 
 def _define(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
