@@ -92,12 +92,6 @@ def _cumsum(node: Node) -> Any:
     return meaning.along(node.low, x, axis, run)
 
 
-def _matmul(node: Node) -> Any:
-    if not any(isinstance(value, Tensor) for value in node.inputs):
-        return node.constant(0) @ node.constant(1)
-    return matmul(node.low, *node.inputs)
-
-
 def _gemm(node: Node) -> Any:
     low, factors = node.low, []
     for k, turned in enumerate(("transA", "transB")):
@@ -249,7 +243,7 @@ OPERATIONS: dict[str, Callable[[Node], Any]] = {
     "Einsum": lambda n: einsum(n.low, n.attribute("equation").decode(), n.inputs),
     "Clip": _clip,
     "CumSum": _cumsum,
-    "MatMul": _matmul,
+    "MatMul": lambda node: matmul(node.low, *node.inputs),
     "Gemm": _gemm,
     "BatchNormalization": _batch_norm,
     "ArgMax": _argmax,

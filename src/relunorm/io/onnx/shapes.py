@@ -231,12 +231,21 @@ def _pads(
     if mode == "VALID":
         return [(0, 0)] * axes
     if mode in ("SAME_UPPER", "SAME_LOWER"):
+        reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+        left_over = [(n - 1) % s + 1 - r for n, s, r in zip(spatial, stride, reach, strict=True)]
+        if max(left_over) > 1 or (node.kind not in _KERNELS and max(dilation) > 1):
+            raise CannotLower(f"with auto_pad {mode}, strides and dilations of which runtimes "
+                              "differ; give pads")  # fmt: skip
         pads = meaning.same_padding(spatial, kernel, stride, dilation)
         return pads if mode == "SAME_UPPER" else [(large, small) for small, large in pads]
     pads = [int(n) for n in node.attribute("pads", [0] * (2 * axes))]
     if mode != "NOTSET" or len(pads) != 2 * axes:
         raise InvalidNetworkError(f"auto_pad {mode!r} with pads {pads} over {axes} axes")
     return list(zip(pads[:axes], pads[axes:], strict=True))
+
+
+#: What multiplies with weights in its windows.
+_KERNELS = ("Conv", "ConvTranspose")
 
 
 def _windows(node: Node) -> Windows:
@@ -246,8 +255,6 @@ def _windows(node: Node) -> Windows:
         raise InvalidNetworkError(f"pooling of shape {x.shape} has no axis to pool")
     kernel = [int(n) for n in node.attribute("kernel_shape", [])]
     stride, dilation = _per_axis(node, "strides", spatial), _per_axis(node, "dilations", spatial)
-    if node.attribute("auto_pad", b"").startswith(b"SAME") and max(dilation) > 1:
-        raise CannotLower("with auto_pad and dilations, of which runtimes differ; give pads")
     pads = _pads(node, spatial, kernel, stride, dilation)
     ceil = bool(node.attribute("ceil_mode", 0))
     return sliding_windows(spatial, kernel, stride, pads, dilation, ceil)

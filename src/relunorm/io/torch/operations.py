@@ -224,8 +224,7 @@ def _linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def _product(site: Site, a: Any, b: Any) -> Any:
-    a, b = value_of(a), value_of(b)
-    return matmul(site.low, a, b) if any(isinstance(v, Tensor) for v in (a, b)) else a @ b
+    return matmul(site.low, value_of(a), value_of(b))
 
 
 def _matmul(site: Site, self: Any, **other: Any) -> Any:
