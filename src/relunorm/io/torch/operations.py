@@ -151,7 +151,9 @@ def _reduced(
 
 
 def _with_places(kind: str, site: Site, self: Any, dim: int, keepdim: bool = False) -> list[Any]:
-    return [_reduced(kind, site, self, dim, keepdim), None]
+    signed = self if kind == "max" else meaning.negative(site.low, self)
+    places = heads.along(signed, "argmax", dim, keepdim)
+    return [_reduced(kind, site, self, dim, keepdim), places]
 
 
 def _aminmax(site: Site, self: Any, dim: Any = None, keepdim: bool = False) -> list[Any]:
