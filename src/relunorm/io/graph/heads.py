@@ -142,28 +142,32 @@ def moved(value: Headed, move: Callable[[Tensor], Tensor]) -> Headed:
     tensor = move(value.tensor)
     if value.entrywise:
         return replace(value, tensor=tensor, shape=tensor.shape)
-    axes = _reshaped_axes(value.shape, tensor.shape) if same else _turned_axes(value, places)
-    if not {s.axis for s in value.steps if s.kind in ALONG_AXIS} <= axes.keys():
+    index = None if same else mx.csr_parts(places.affine.terms[0])[1]
+    if index is not None and len(index) != places.size:  # zeros are put in
         raise Stuck(value)
-    steps = [replace(s, axis=axes[s.axis]) if s.kind in ALONG_AXIS else s for s in value.steps]
+    axes = _moved_axes(value.shape, places.shape, index)
+    steps = []
+    for step in value.steps:
+        if step.kind in ALONG_AXIS:
+            if step.axis not in axes:
+                raise Stuck(value)
+            step = replace(step, axis=axes[step.axis])
+        elif len(step.numbers) > 2 and index is not None:  # a scaling of each entry
+            numbers = [*step.factors[index].tolist(), *step.offsets[index].tolist()]
+            step = replace(step, numbers=tuple(numbers))
+        steps.append(step)
     return replace(value, tensor=tensor, shape=tensor.shape, steps=tuple(steps))
 
 
-def _reshaped_axes(old: Sequence[int], new: Sequence[int]) -> dict[int, int]:
-    """Which axis each one longer than 1 has become; nothing unless only axes of 1 come and go."""
+def _moved_axes(old: Sequence[int], new: Sequence[int], index: Any) -> dict[int, int]:
+    """Which axis each one has become: where they are put in another order, or read in another
+    shape by which only axes of 1 come and go. Nothing elsewhere."""
+    if index is not None:
+        axes = axes_of(index.reshape(new), old)
+        return {} if axes is None else {old: new for new, old in enumerate(axes)}
     before, after = ([a for a, n in enumerate(shape) if n != 1] for shape in (old, new))
     same = [old[a] for a in before] == [new[a] for a in after]
     return dict(zip(before, after, strict=True)) if same else {}
-
-
-def _turned_axes(value: Headed, places: Tensor) -> dict[int, int]:
-    """Which axis each one has become where the axes are put in another order; nothing elsewhere."""
-    index = mx.csr_parts(places.affine.terms[0])[1]
-    single = all(len(s.numbers) <= 2 for s in value.steps)  # a scaling of each has an order too
-    if not single or len(index) != places.size:
-        return {}
-    axes = axes_of(index.reshape(places.shape), value.shape)
-    return {} if axes is None else {old: new for new, old in enumerate(axes)}
 
 
 def joined(lowering: Lowering, values: Sequence[Any], axis: int) -> Headed:

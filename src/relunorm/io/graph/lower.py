@@ -198,9 +198,7 @@ class Lowering:
         groups: int,
     ) -> Tensor:
         """A convolution on (1, channels, *spatial); ``pads`` holds (before, after) per axis."""
-        batch, *shape = x.shape
-        if batch != 1:
-            raise InvalidNetworkError(f"a convolution of shape {x.shape}: the first axis must be 1")
+        shape = _planes_of(x)
         kernel, offset = _float64(weight), None if bias is None else _float64(bias)
         matrix, out = convolution(kernel, shape, stride, pads, dilation, groups)
         if offset is not None:
@@ -216,7 +214,7 @@ class Lowering:
 
     def average(self, x: Tensor, windows: Windows, count_padding: bool) -> Tensor:
         """Average pooling of (1, channels, *spatial)."""
-        channels, spatial = x.shape[1], x.shape[2:]
+        channels, *spatial = _planes_of(x)
         matrix = averaging(channels, spatial, windows, count_padding)
         result = self.map(x, mx.compact(matrix), None, (1, channels, *windows.shape))
         result.step = self.recorder.pool(
@@ -342,7 +340,8 @@ class Lowering:
 
         Each round replaces a, b by a + relu(b - a): one unit a pair, log2(taps) layers in all.
         """
-        channels, plane = x.shape[1], math.prod(x.shape[2:])
+        channels, *spatial = _planes_of(x)
+        plane = math.prod(spatial)
         outputs = len(windows.valid)
         per_window = windows.valid.sum(axis=1)
         if not per_window.all():
@@ -471,6 +470,13 @@ class Lowering:
 def _without_batch(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape without a batch axis of size one in front."""
     return tuple(shape[1:]) if len(shape) > 1 and shape[0] == 1 else tuple(shape)
+
+
+def _planes_of(x: Tensor) -> tuple[int, ...]:
+    """(channels, *spatial) of what slides over one input."""
+    if len(x.shape) < 3 or x.shape[0] != 1:
+        raise InvalidNetworkError(f"a window over {x.shape}; (1, channels, ...) is expected")
+    return x.shape[1:]
 
 
 def _frozen(terms: dict[int, Matrix]) -> dict[int, Matrix]:

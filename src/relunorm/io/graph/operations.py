@@ -99,6 +99,8 @@ def absolute(low: Lowering, x: Tensor, name: str) -> Tensor:
 
 def prelu(low: Lowering, x: Tensor, slopes: Array, name: str) -> Tensor:
     """s x + (1 - s) relu(x), with slopes that broadcast; leaky where all are the same."""
+    if np.broadcast_shapes(x.shape, slopes.shape) != x.shape:
+        raise InvalidNetworkError(f"slopes of shape {slopes.shape} do not fit {x.shape}")
     if slopes.size and (slopes == slopes.flat[0]).all():
         return low.activate(x, Activation("leaky", float(slopes.flat[0])), name)
     above = low.scale(low.activate(x, RELU, name, piece=True), 1.0 - slopes)

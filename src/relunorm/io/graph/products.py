@@ -17,8 +17,10 @@ from relunorm.io.graph.windows import convolution
 from relunorm.network.structure import Geometry
 
 
-def matmul(low: Lowering, a: Any, b: Any) -> Tensor:
-    """a @ b by numpy's rules, of which one is a constant."""
+def matmul(low: Lowering, a: Any, b: Any) -> Any:
+    """a @ b by numpy's rules, of which one or both are constants."""
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        return a @ b
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         why = "a product of two computed values is not piecewise affine"
         raise CannotLower(f"both factors depend on the input, and {why}")

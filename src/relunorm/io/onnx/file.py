@@ -58,7 +58,7 @@ def tensor_array(
         text: whether a tensor of class labels is accepted too.
     """
     place = f"{origin}: tensor {tensor.name!r}"
-    kind = _type_name(tensor.data_type)
+    kind = type_name(tensor.data_type)
     if text and kind == "STRING" and tensor.dims == [len(tensor.string_data)]:
         return np.array([label.decode("utf-8", "replace") for label in tensor.string_data])
     if kind not in (*_FLOATS, *_OTHERS):
@@ -105,7 +105,8 @@ def _external(tensor: onnx.TensorProto, place: str, folder: Path | None) -> NDAr
     return np.fromfile(target, dtype=dtype, count=count, offset=offset).reshape(tensor.dims)
 
 
-def _type_name(number: int) -> str:
+def type_name(number: int) -> str:
+    """What ONNX calls a type of elements."""
     try:
         return onnx.TensorProto.DataType.Name(number)  # type: ignore[arg-type]
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ STAGE = "linear stage"
 _LATER: dict[str, tuple[int, tuple[str, ...]]] = {
     "DequantizeLinear": (19, ()),
     "QuantizeLinear": (19, ()),
+    "Scatter": (11, ()),
+    "Squeeze": (13, ("axes",)),
     "Unsqueeze": (13, ("axes",)),
     "Clip": (13, ("min", "max")),
     "Dropout": (13, ("ratio",)),
@@ -101,7 +103,8 @@ def reference(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
         inputs = [*inputs[:1], *late]
     names = [f"x{k}" if value is not None else "" for k, value in enumerate(inputs)]
     outputs = [f"y{k}" for k in range(len(node.proto.output))]
-    single = onnx.helper.make_node(node.kind, names, outputs)
+    kind = "ScatterElements" if node.kind == "Scatter" else node.kind  # its name since opset 11
+    single = onnx.helper.make_node(kind, names, outputs)
     single.attribute.extend(a for a in node.proto.attribute if a.name not in moved)
     feed = {name: value for name, value in zip(names, inputs, strict=True) if name}
     opset = max(node.opset, opset)
@@ -112,22 +115,6 @@ def reference(node: Node, inputs: Sequence[Array | None]) -> list[Array]:
         # The reference implementation raises whatever numpy or its own checks do.
         raise ModelFileError(f"{node.place}: {error}") from error
     return [np.asarray(each) for each in found]
-
-
-def resized(node: Node, rows: Array, scale: float | None, size: int) -> Array:
-    """The rows of a table finer or coarser, as a Resize or Upsample node makes them: by a scale, or
-    to a size."""
-    kept = ("mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a")
-    kept += ("exclude_outside", "antialias")
-    proto = onnx.helper.make_node("Resize", ["x", "", "scales", "sizes"], ["y"])
-    proto.attribute.extend(a for a in node.proto.attribute if a.name in kept)
-    if node.kind == "Upsample" or node.opset < 11:  # these had one way to place the entries
-        old = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        proto.attribute.extend(onnx.helper.make_attribute(*each) for each in old.items())
-    single = replace(node, proto=proto, opset=max(node.opset, 19))
-    if scale is None:
-        return reference(single, [rows, None, None, np.array([len(rows), size])])[0]
-    return reference(single, [rows, None, np.array([1.0, scale], dtype=np.float32)])[0]
 
 
 def check_count(shape: Sequence[int]) -> None:

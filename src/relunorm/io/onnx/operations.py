@@ -57,6 +57,13 @@ def _extreme(node: Node) -> Any:
     return _joined(partial(extreme, name=node.name), node)
 
 
+def _prelu(node: Node) -> Any:
+    x, slopes = node.tensor(), node.constant(1)
+    if node.opset < 7:  # one for each channel
+        slopes = slopes.reshape(-1, *(1,) * (len(x.shape) - 2))
+    return meaning.prelu(node.low, x, slopes, node.name)
+
+
 def _clip(node: Node) -> Any:
     ends = [
         node.attribute(name) if node.input(k) is None else node.constant(k).reshape(())
@@ -85,34 +92,27 @@ def _cumsum(node: Node) -> Any:
     return meaning.along(node.low, x, axis, run)
 
 
-def _matmul(node: Node) -> Any:
-    if not any(isinstance(value, Tensor) for value in node.inputs):
-        return node.constant(0) @ node.constant(1)
-    return matmul(node.low, *node.inputs)
-
-
 def _gemm(node: Node) -> Any:
-    a, weight = node.tensor(0), node.constant(1)
-    low = node.low
-    if len(a.shape) != 2:
-        raise InvalidNetworkError(f"Gemm on an input of shape {a.shape}, expected two axes")
-    if node.attribute("transA", 0):
-        a = low.rearrange(a, a.index.T)
-    if not node.attribute("transB", 0):
-        weight = weight.T
-    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
-    if alpha != 1.0:
-        weight = weight * np.float64(alpha)
-    y = low.linear(a, weight, None)
-    offset = node.input(2)
+    low, factors = node.low, []
+    for k, turned in enumerate(("transA", "transB")):
+        factor = node.input(k)
+        if len(factor.shape) != 2:
+            raise InvalidNetworkError(f"Gemm on an input of shape {factor.shape}, not of two axes")
+        if node.attribute(turned, 0):
+            factor = (
+                factor.T
+                if isinstance(factor, np.ndarray)
+                else meaning.turned(low, factor, np.transpose)
+            )
+        factors.append(factor)
+    alpha, beta = (np.float64(node.attribute(name, 1.0)) for name in ("alpha", "beta"))
+    factors = [f * alpha if alpha != 1 and isinstance(f, np.ndarray) else f for f in factors]
+    y, offset = matmul(low, *factors), node.input(2)
     if offset is None:
         return y
-    if isinstance(offset, Tensor):
-        return low.add(y, low.scale(offset, np.array(beta)))
-    shifted = low.shift(y, np.asarray(offset, dtype=np.float64) * beta)
-    if shifted.shape != y.shape:
+    if np.broadcast_shapes(y.shape, offset.shape) != y.shape:
         raise InvalidNetworkError(f"the bias of shape {offset.shape} does not fit {y.shape}")
-    return shifted
+    return meaning.add(low, y, meaning.multiply(low, offset, np.array(beta)))
 
 
 def _batch_norm(node: Node) -> Any:
@@ -239,11 +239,11 @@ OPERATIONS: dict[str, Callable[[Node], Any]] = {
     "Div": lambda node: meaning.divide(node.low, *node.inputs),
     "Neg": lambda node: meaning.negative(node.low, node.tensor()),
     "Mean": lambda n: n.low.scale(_joined(meaning.add, n), np.array(1 / len(n.inputs))),
-    "PRelu": lambda n: meaning.prelu(n.low, n.tensor(), n.constant(1), n.name),
+    "PRelu": _prelu,
     "Einsum": lambda n: einsum(n.low, n.attribute("equation").decode(), n.inputs),
     "Clip": _clip,
     "CumSum": _cumsum,
-    "MatMul": _matmul,
+    "MatMul": lambda node: matmul(node.low, *node.inputs),
     "Gemm": _gemm,
     "BatchNormalization": _batch_norm,
     "ArgMax": _argmax,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from relunorm.errors import (
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph import heads
+from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed, finished
-from relunorm.io.graph.lower import Lowering, Tensor
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.walk import Call, Walk
-from relunorm.io.onnx.file import COLUMNS, parse, tensor_array, without_weights
+from relunorm.io.onnx.file import COLUMNS, parse, tensor_array, type_name, without_weights
 from relunorm.io.onnx.node import Node, check_count, reference
 from relunorm.io.onnx.operations import (
     AFTER,
@@ -34,6 +36,7 @@ from relunorm.io.onnx.operations import (
     OPERATIONS,
     UNITS,
 )
+from relunorm.io.onnx.shapes import MOVES
 from relunorm.network import Network
 from relunorm.network.columns import Column, columns_from
 from relunorm.network.head import Head, plain_labels
@@ -48,6 +51,10 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
 MANY_INPUTS = 1000
 
 _DOMAINS = ("", "ai.onnx")
+
+#: What leaves whole numbers as they are, and what reads them without rounding.
+_WHOLE = frozenset({*MOVES, "Identity", "Concat", "ArrayFeatureExtractor", "Imputer"})
+_CASTS = MACHINE_LEARNING | {"Cast", "Shape"}
 
 #: Keys of a model's metadata under which people store the labels of its outputs.
 _LABEL_KEYS = ("classes", "class_names", "labels", "names")
@@ -133,6 +140,7 @@ def _walk(
 ) -> None:
     opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
     needed, walk = _needed(model.graph), Walk(lowering, origin)
+    whole = {info.name for info in model.graph.input if _is_whole(info)}
     used = {name for node in needed for name in node.input}
     used |= {output.name for output in model.graph.output}
     for proto in needed:
@@ -145,7 +153,11 @@ def _walk(
             )
         inputs = [values[name] if name else None for name in proto.input]
         node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
-        results = walk.lower(_call(node), inputs, partial(_apply, node))
+        met = not whole.isdisjoint(proto.input)
+        if met and proto.op_type in _WHOLE:
+            whole.update(proto.output)
+        rounds = met and proto.op_type not in _WHOLE | _CASTS
+        results = walk.lower(_call(node), inputs, partial(_apply, node, rounds))
         if not isinstance(results, list):
             results = [results] * len(proto.output)
         for name, value in zip(proto.output, results, strict=False):
@@ -173,10 +185,12 @@ def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return kept[::-1]
 
 
-def _apply(node: Node) -> list[Any]:
+def _apply(node: Node, rounds: bool) -> list[Any]:
     """The results of one node; what is wrong with its shapes or attributes is about the file."""
+    if rounds:
+        raise CannotLower("computes with whole numbers; cast the input to floats first")
     if node.proto.domain in _DOMAINS:
-        _check_signature(node)
+        node = _checked(node)
     if is_constant(node):
         return [evaluate(node)]
     try:
@@ -188,8 +202,8 @@ def _apply(node: Node) -> list[Any]:
     return result if isinstance(result, list) else [result]
 
 
-def _check_signature(node: Node) -> None:
-    """Refuse missing inputs and attributes of the wrong type, by the operation's own schema."""
+def _checked(node: Node) -> Node:
+    """The node, its inputs and attributes as the operation's own schema wants them."""
     newest = onnx.defs.onnx_opset_version()
     try:
         schema = onnx.defs.get_schema(node.kind, max(1, min(node.opset, newest)))
@@ -204,10 +218,32 @@ def _check_signature(node: Node) -> None:
             f"{node.place}: {len(node.inputs)} inputs, some perhaps left out; "
             f"{schema.min_input} to {schema.max_input} are expected"
         )
-    for attribute in node.proto.attribute:
-        known = schema.attributes.get(attribute.name)
-        if known is not None and int(known.type) != attribute.type:  # type: ignore[call-overload]
-            raise ModelFileError(f"{node.place}: attribute {attribute.name!r} has the wrong type")
+    given = {attribute.name: attribute.type for attribute in node.proto.attribute}
+    for name, kind in given.items():
+        known = schema.attributes.get(name)
+        if known is None:
+            raise ModelFileError(f"{node.place}: opset {node.opset} knows no attribute {name!r}")
+        if int(known.type) != kind:  # type: ignore[call-overload]
+            raise ModelFileError(f"{node.place}: attribute {name!r} has the wrong type")
+    missing = [name for name, a in schema.attributes.items() if a.required and name not in given]
+    if missing:
+        raise ModelFileError(f"{node.place}: attribute {missing[0]!r} is missing")
+    return _aligned(node) if "broadcast" in schema.attributes and node.kind != "Gemm" else node
+
+
+def _aligned(node: Node) -> Node:
+    """The node with its second input put beside the axes of the first that it names: before
+    opset 7 a file said so itself."""
+    first, second = node.inputs
+    wide, narrow = first.shape, second.shape
+    at = int(node.attribute("axis", len(wide) - len(narrow)))
+    shape = (*narrow, *(1,) * (len(wide) - at - len(narrow)))
+    alone = not node.attribute("broadcast", 0) and wide != narrow
+    if alone or at < 0 or np.broadcast_shapes(wide, shape) != wide:
+        raise ModelFileError(f"{node.place}: {narrow} does not fit {wide} from axis {at} on")
+    if isinstance(second, np.ndarray):
+        return replace(node, inputs=[first, second.reshape(shape)])
+    return replace(node, inputs=[first, meaning.reshaped(node.low, second, shape)])
 
 
 def _define(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
@@ -232,6 +268,11 @@ def _used_inputs(
         "export the model with all columns in one input (skl2onnx: initial_types=[('x', "
         "FloatTensorType([None, columns]))]), or pass the model itself to relunorm"
     )
+
+
+def _is_whole(info: onnx.ValueInfoProto) -> bool:
+    floats = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "UNDEFINED")
+    return type_name(info.type.tensor_type.elem_type) not in floats
 
 
 def _is_column(info: onnx.ValueInfoProto) -> bool:
@@ -411,6 +452,7 @@ def is_constant(node: Node) -> bool:
     """Whether a node can be evaluated here: constant inputs, and an operation on the list."""
     return (
         node.kind in _ENTRYWISE | _SHRINKING
+        and (node.opset >= 13 or not node.kind.endswith("Softmax"))  # over several axes before
         and bool(node.inputs)
         and all(value is None or isinstance(value, np.ndarray) for value in node.inputs)
     )

@@ -15,7 +15,8 @@ from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.graph.products import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, sliding_windows
-from relunorm.io.onnx.node import STAGE, Array, Node, check_count, reference, resized
+from relunorm.io.onnx.node import STAGE, Array, Node, check_count, reference
+from relunorm.io.onnx.resize import resize
 
 #: Conversions between these are taken as exact, as they are in torch.
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
@@ -201,6 +202,8 @@ def _conv_transpose(node: Node) -> Any:
             spatial, kernel, stride, dilation, extra, wanted[-len(spatial) :], strict=True
         ):
             total = (n - 1) * s + d * (k - 1) + 1 + more - int(size)
+            if total < 0 and node.attribute("output_shape") is None:
+                raise CannotLower(f"with auto_pad {mode} and gaps, of which runtimes differ")
             ends = (total // 2, total - total // 2)
             pads.append(ends if mode == "SAME_UPPER" else ends[::-1])
     pads = [(a, b - more) for (a, b), more in zip(pads, extra, strict=True)]
@@ -210,42 +213,6 @@ def _conv_transpose(node: Node) -> Any:
     return convolve_transposed(
         node.low, x, outputs_first(weight, groups), bias, stride, pads, dilation, groups
     )
-
-
-def _resize(node: Node) -> Any:
-    """Finer or coarser along each axis, by the weights that ONNX's own reference gives."""
-    x, rank = node.tensor(), len(node.tensor().shape)
-    if node.attribute("coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
-        raise CannotLower("crops as it resizes")
-    if node.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        raise CannotLower("keeps the aspect ratio")
-    axes = [int(a) % rank for a in node.attribute("axes", range(rank))]
-    places = (1,) if node.kind == "Upsample" or node.opset < 11 else (2, 3)
-    scales, sizes = (*(_numbers(node, k) for k in places), None)[:2]
-    if scales is None and node.attribute("scales") is not None:
-        scales = [float(n) for n in node.attribute("scales")]
-    if scales is None and sizes is None:
-        raise InvalidNetworkError("neither scales nor sizes are given")
-    for k, axis in enumerate(axes):
-        n = x.shape[axis]
-        size = int(sizes[k]) if sizes else int(np.floor(n * scales[k]))  # type: ignore[index]
-        check_count([size, n])
-        if (size == n and sizes) or (scales and scales[k] == 1):
-            continue
-        if axis == 0:
-            raise CannotLower("resizes the first axis, the batch")
-        scale = None if scales is None else scales[k]
-
-        def run(rows: Array, scale: float | None = scale, size: int = size) -> Array:
-            return resized(node, rows, scale, size)
-
-        x = meaning.along(node.low, x, axis, run)
-    return x
-
-
-def _numbers(node: Node, position: int) -> list[float] | None:
-    found = None if node.input(position) is None else node.constant(position)
-    return None if found is None or not found.size else [float(n) for n in found.ravel()]
 
 
 def _per_axis(node: Node, name: str, spatial: Sequence[int]) -> list[int]:
@@ -264,12 +231,21 @@ def _pads(
     if mode == "VALID":
         return [(0, 0)] * axes
     if mode in ("SAME_UPPER", "SAME_LOWER"):
+        reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+        left_over = [(n - 1) % s + 1 - r for n, s, r in zip(spatial, stride, reach, strict=True)]
+        if max(left_over) > 1 or (node.kind not in _KERNELS and max(dilation) > 1):
+            raise CannotLower(f"with auto_pad {mode}, strides and dilations of which runtimes "
+                              "differ; give pads")  # fmt: skip
         pads = meaning.same_padding(spatial, kernel, stride, dilation)
         return pads if mode == "SAME_UPPER" else [(large, small) for small, large in pads]
     pads = [int(n) for n in node.attribute("pads", [0] * (2 * axes))]
     if mode != "NOTSET" or len(pads) != 2 * axes:
         raise InvalidNetworkError(f"auto_pad {mode!r} with pads {pads} over {axes} axes")
     return list(zip(pads[:axes], pads[axes:], strict=True))
+
+
+#: What multiplies with weights in its windows.
+_KERNELS = ("Conv", "ConvTranspose")
 
 
 def _windows(node: Node) -> Windows:
@@ -311,7 +287,7 @@ MOVES = (
 
 SHAPES: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(MOVES, _moved),
-    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    **dict.fromkeys(("Resize", "Upsample"), resize),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     "Identity": _identity,
     "Dropout": _dropout,

@@ -151,7 +151,9 @@ def _reduced(
 
 
 def _with_places(kind: str, site: Site, self: Any, dim: int, keepdim: bool = False) -> list[Any]:
-    return [_reduced(kind, site, self, dim, keepdim), None]
+    signed = self if kind == "max" else meaning.negative(site.low, self)
+    places = heads.along(signed, "argmax", dim, keepdim)
+    return [_reduced(kind, site, self, dim, keepdim), places]
 
 
 def _aminmax(site: Site, self: Any, dim: Any = None, keepdim: bool = False) -> list[Any]:
@@ -224,8 +226,7 @@ def _linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def _product(site: Site, a: Any, b: Any) -> Any:
-    a, b = value_of(a), value_of(b)
-    return matmul(site.low, a, b) if any(isinstance(v, Tensor) for v in (a, b)) else a @ b
+    return matmul(site.low, value_of(a), value_of(b))
 
 
 def _matmul(site: Site, self: Any, **other: Any) -> Any:

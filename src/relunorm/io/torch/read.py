@@ -60,9 +60,12 @@ def from_torch(model: nn.Module | ExportedProgram, example: Any = None) -> Netwo
     >>> from_torch(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
     Network(2 -> 3 relu -> 1, 13 parameters)
     """
-    if isinstance(model, ExportedProgram):
-        return lower(_program(model, "ExportedProgram"), example)
     origin = type(model).__qualname__
+    if isinstance(model, ExportedProgram):
+        network = lower(_program(model, origin), example)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            _check_batch(model.module(), network.input_shape, origin)
+        return network
     module = _checked(getattr(model, "_orig_mod", model), origin)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         twin = detached_copy(module)
@@ -180,20 +183,29 @@ def _zeros(module: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype, device=None if like is None else like.device)
 
 
+#: How many inputs are tried as one batch.
+_BATCH = 4
+
+
 def _check_batch(module: nn.Module, shape: tuple[int, ...], origin: str) -> None:
-    """Refuse a module that turns two inputs into anything but two outputs: it mixes them.
+    """Refuse a module that does not do with a batch what it does with each input: it mixes them.
 
     Called once the graph is known to change no buffer, which the copy shares with the caller's.
     """
+    zeros = _zeros(module, (_BATCH, *shape))
+    inputs = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     try:
         with _quiet():
-            outputs = module(_zeros(module, (2, *shape)))
+            alone = torch.cat([module(each[None].clone()) for each in inputs]).double()
+            batch = module(inputs)
     except Exception:  # written for exactly one input, which is what is read
         return
-    if isinstance(outputs, torch.Tensor) and outputs.shape[:1] != (2,):
+    close = torch.finfo(zeros.dtype).eps ** 0.5 * (1 + float(alone.abs().max()))
+    if batch.shape != alone.shape or not float((batch - alone).abs().max()) <= close:
         raise UnsupportedFormatError(
-            f"{origin}: a batch of two inputs gives an output of shape {tuple(outputs.shape)}, so "
-            "it mixes the inputs of a batch; a network computes one output per input"
+            f"{origin}: a batch of {_BATCH} inputs gives an output of shape {tuple(batch.shape)} "
+            "that is not the outputs of each, so it mixes the inputs of a batch; a network "
+            "computes one output per input"
         )
 
 

@@ -51,8 +51,8 @@ def _convert(site: Site, self: Any, dtype: Any = None, other: Any = None) -> Any
     return self
 
 
-def _full_like(site: Site, self: Tensor, fill_value: float, **_: Any) -> torch.Tensor:
-    return torch.full(self.shape, float(fill_value), dtype=torch.float64)
+def _full_like(site: Site, self: Tensor, fill_value: Any, dtype: Any = None) -> torch.Tensor:
+    return torch.full(self.shape, fill_value, dtype=dtype or torch.float64)
 
 
 def _view(site: Site, self: Any, size: Any = None, shape: Any = None) -> Any:
@@ -361,7 +361,11 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     ),
     "feature_alpha_dropout": _dropout,
     "expand": _expand,
-    "expand_as": lambda site, self, other: site.low.broadcast(self, other.shape),
+    "expand_as": lambda site, self, other: (
+        site.low.broadcast(self, other.shape)
+        if isinstance(self, Tensor)
+        else self.expand(other.shape)
+    ),
     # a network's values are numbers
     "nan_to_num": lambda site, self, nan=None, posinf=None, neginf=None: self,
 }
@@ -388,6 +392,6 @@ SHAPES: dict[str, Callable[..., Any]] = {
         site.low, self, [upscale_factor] * 2
     ),
     "full_like": _full_like,
-    "zeros_like": lambda site, self, **_: _full_like(site, self, 0.0),
-    "ones_like": lambda site, self, **_: _full_like(site, self, 1.0),
+    "zeros_like": lambda site, self, dtype=None: _full_like(site, self, 0, dtype),
+    "ones_like": lambda site, self, dtype=None: _full_like(site, self, 1, dtype),
 }

@@ -173,7 +173,10 @@ class _Walk(Walk):
         if isinstance(value, Ref):
             if value.name not in self.values:
                 raise ModelFileError(f"reads {value.name!r}, which nothing before it computes")
-            return self.values[value.name]
+            found = self.values[value.name]
+            if found is None:
+                raise InvalidNetworkError("reads the places of entries, which jump")
+            return found
         if isinstance(value, list | tuple):
             return [self._resolve(item) for item in value]
         return value

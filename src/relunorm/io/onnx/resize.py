@@ -1,0 +1,148 @@
+"""Resize and Upsample: finer or coarser along each axis, by weights as onnxruntime computes them.
+
+ONNX's own reference differs where a length times its scale is not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.lower import CannotLower
+from relunorm.io.onnx.node import Node, check_count
+
+Array = NDArray[Any]
+
+
+def resize(node: Node) -> Any:
+    """What a Resize or Upsample node makes of its first input."""
+    x, rank = node.tensor(), len(node.tensor().shape)
+    if node.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise CannotLower("keeps the aspect ratio")
+    axes = [int(a) % rank for a in node.attribute("axes", range(rank))]
+    places = (1,) if node.kind == "Upsample" or node.opset < 11 else (2, 3)
+    scales, sizes = (*(_numbers(node, k) for k in places), None)[:2]
+    if scales is None and node.attribute("scales") is not None:
+        scales = np.array(node.attribute("scales"), np.float32)
+    if scales is None and sizes is None:
+        raise InvalidNetworkError("neither scales nor sizes are given")
+    if len(axes) != len(scales if sizes is None else sizes):  # type: ignore[arg-type]
+        raise InvalidNetworkError(f"scales or sizes do not fit {len(axes)} axes")
+    for k, axis in enumerate(axes):
+        n = x.shape[axis]
+        if sizes is None:
+            scale = float(scales[k])  # type: ignore[index]
+            size = int(np.float32(n) * np.float32(scale))
+        else:
+            size = int(sizes[k])
+            scale = size / n
+        check_count([size, n])
+        rule = _Rule.of(node, scale)
+        if scale == 1:
+            continue
+        if axis == 0:
+            raise CannotLower("resizes the first axis, the batch")
+        table = rule.table(n, size, scale)
+        x = meaning.along(node.low, x, axis, lambda rows, table=table: rows @ table.T)
+    return x
+
+
+def _numbers(node: Node, position: int) -> Array | None:
+    found = None if node.input(position) is None else node.constant(position).ravel()
+    return None if found is None or not found.size else found.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How the entries of a finer or coarser axis are made.
+
+    Attributes:
+        place: output position, scale, length before, length after -> place among the inputs.
+        mode: nearest, linear or cubic.
+        nearest: place -> the input taken, of the mode nearest.
+        bend: the coefficient a of the cubic.
+        cut: whether inputs that are not there have no weight; otherwise the edge is repeated.
+        smooth: whether a coarser axis averages over all it skips.
+    """
+
+    place: Callable[..., Array]
+    mode: str
+    nearest: Callable[[Array], Array]
+    bend: float
+    cut: bool
+    smooth: bool
+
+    @staticmethod
+    def of(node: Node, scale: float) -> _Rule:
+        placed = node.attribute("coordinate_transformation_mode", b"half_pixel").decode()
+        nearest = node.attribute("nearest_mode", b"round_prefer_floor").decode()
+        if node.kind == "Upsample" or node.opset < 11:  # these had one way to place the entries
+            placed, nearest = "asymmetric", "ceil" if scale < 1 else "floor"
+        mode = node.attribute("mode", b"nearest").decode()
+        if placed not in _PLACES:
+            raise CannotLower(f"places entries by {placed!r}")
+        if nearest not in _NEAREST or mode not in ("nearest", "linear", "cubic"):
+            raise InvalidNetworkError(f"the mode {mode!r} with {nearest!r} is not known")
+        return _Rule(
+            _PLACES[placed],
+            mode,
+            _NEAREST[nearest],
+            float(node.attribute("cubic_coeff_a", -0.75)),
+            bool(node.attribute("exclude_outside", 0)),
+            bool(node.attribute("antialias", 0)),
+        )
+
+    def table(self, n: int, size: int, scale: float) -> Array:
+        """The weights of n inputs for each of so many outputs, shape (size, n)."""
+        kind = np.float32 if self.mode == "nearest" else np.float64  # the runtime's own ties
+        at = self.place(np.arange(size, dtype=kind), kind(scale), kind(n), kind(size))
+        table = np.zeros((size, n))
+        if self.mode == "nearest":
+            table[np.arange(size), np.clip(self.nearest(at), 0, n - 1).astype(np.intp)] = 1.0
+            return table
+        narrow = min(scale, 1.0) if self.smooth else 1.0
+        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / narrow))
+        near = np.floor(at).astype(np.intp)[:, None] + np.arange(-reach, reach + 2)
+        away = np.abs(near - at[:, None]) * narrow
+        weights = np.maximum(1 - away, 0) if self.mode == "linear" else _cubic(away, self.bend)
+        if self.cut:
+            weights *= (near >= 0) & (near < n)
+        weights /= weights.sum(axis=1, keepdims=True)
+        rows = np.broadcast_to(np.arange(size)[:, None], near.shape)
+        np.add.at(table, (rows, np.clip(near, 0, n - 1)), weights)
+        return table
+
+
+def _cubic(x: Array, a: float) -> Array:
+    inner = ((a + 2) * x - (a + 3)) * x * x + 1
+    outer = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
+
+
+def _half_pixel(at: Array, scale: Any, n: Any, size: Any) -> Array:
+    return (at + 0.5) / scale - 0.5
+
+
+_PLACES: dict[str, Callable[..., Array]] = {
+    "half_pixel": _half_pixel,
+    "asymmetric": lambda at, scale, n, size: at / scale,
+    "align_corners": lambda at, scale, n, size: at * (n - 1) / max(size - 1, 1),
+    "pytorch_half_pixel": lambda at, scale, n, size: (
+        _half_pixel(at, scale, n, size) if size > 1 else at
+    ),
+    "half_pixel_symmetric": lambda at, scale, n, size: (
+        n / 2 * (1 - size / (scale * n)) + _half_pixel(at, scale, n, size)
+    ),
+}
+_NEAREST: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
+    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
