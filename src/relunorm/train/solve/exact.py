@@ -174,7 +174,7 @@ class _Search:
     def run(self) -> None:
         """Tube rounds first, then dropping and inserting knots."""
         task = self.task
-        wanted = task.rounds or 6
+        wanted = 6 if task.rounds is None else task.rounds
         rounds = 10**9 if task.rounds is None and task.clock.limited else wanted
         idle = 0
         for done in range(rounds):

@@ -150,9 +150,11 @@ class _Search:
         Where the penalty leaves the units no say, the usual number of rounds is enough for any
         time limit; and only where time leaves fewer than that, the search was stopped by it.
         """
-        wanted = self.task.rounds or (4 if self.w.numel() <= 120 else 2)
-        open_end = self.task.rounds is None and self.task.clock.limited
-        rounds = 10**9 if open_end and (self.task.alpha or 0.0) < 1 else wanted
+        usual = 4 if self.w.numel() <= 120 else 2
+        rounds = wanted = usual if self.task.rounds is None else self.task.rounds
+        has_say = (self.task.alpha or 0.0) < 1
+        if self.task.rounds is None and self.task.clock.limited and has_say:
+            rounds = 10**9
         for done in range(rounds):
             done_early = self.stopped or spent_patience(self.task)
             if done_early or self.loss <= 1e-14 * self.problem.energy:
