@@ -180,3 +180,33 @@ def test_the_command_line_names_inputs_and_draws(tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0
     assert "height" in done.stdout
+
+
+def test_slopes_beyond_the_range_of_floats_are_neither_unused_nor_one_sided() -> None:
+    weights = [np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([[1.0, -2.0]])]
+    for size in (1e-200, 1e200):
+        net = Network.from_weights([size * w for w in weights])
+        found = rn.sensitivity(net, Box.cube(2), time_limit=5.0)
+        assert found.direction.tolist() == [["", "decreasing"]]
+        json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_an_interrupt_keeps_the_bounds(monkeypatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(3)
+    net = Network.from_weights([rng.normal(size=(12, 3)), rng.normal(size=(2, 12))])
+    monkeypatch.setattr("relunorm.questions.sensitivity._Search.close", pressed)
+    found = rn.sensitivity(net, Box.cube(3))
+    assert not found.complete
+    assert found.certificate is None
+    slopes = net.jacobian(rng.uniform(-1, 1, (2000, 3)))
+    assert (found.lower <= slopes.min(axis=0)).all()
+    assert (slopes.max(axis=0) <= found.upper).all()
+
+
+def test_a_seed_that_is_none_is_one_sentence() -> None:
+    net = Network.from_weights([np.eye(2), np.ones((1, 2))])
+    with pytest.raises(InvalidInputError, match="random_state"):
+        rn.sensitivity(net, Box.cube(2), random_state=-1)

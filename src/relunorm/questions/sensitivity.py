@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arguments import whole_number
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.pictures import new_axes
 from relunorm.display.shown import Shown, entries
@@ -72,7 +73,7 @@ class Sensitivity(Shown):
         names: of the inputs.
         of: what f is: the model's outputs, or what comes before its head.
         certificate: a proof of ``lower`` and ``upper`` that replays without a solver; None where
-            time ran out before the search.
+            time ran out before the search, and after an interrupt.
     """
 
     lower: Array
@@ -99,20 +100,21 @@ class Sensitivity(Shown):
         input counts whose derivative is 0 in some region.
         """
         size = np.where(np.isnan(self.least), 0.0, np.maximum(np.abs(self.lower), abs(self.upper)))
-        near = EXACT * size.max(axis=1, keepdims=True)
+        largest = size.max(axis=1, keepdims=True)
+        near = np.where(np.isfinite(largest), EXACT * largest, 0.0)
         words = np.where(self.upper <= near, "decreasing", "")
         words = np.where(self.lower >= -near, "increasing", words)
         words = np.where((self.lower == 0) & (self.upper == 0), "unused", words)
         return np.where(np.isnan(self.least), "fixed", words)
 
     def steepest(self, count: int = 5) -> list[dict[str, Any]]:
-        """The largest slopes that were seen, and where they occur."""
+        """The largest slopes that were seen, and where they occur; those beyond float64 are not."""
         size = np.maximum(np.abs(self.least), np.abs(self.most))
-        order = np.argsort(-np.nan_to_num(size, nan=-1.0), axis=None, kind="stable")
+        order = np.argsort(-np.where(np.isfinite(size), size, -1.0), axis=None, kind="stable")
         found = []
         for at in order[:count]:
             i, j = (int(k) for k in np.unravel_index(at, size.shape))
-            if math.isnan(size[i, j]):
+            if not math.isfinite(size[i, j]):
                 continue
             up = abs(self.most[i, j]) >= abs(self.least[i, j])
             found.append(
@@ -184,6 +186,8 @@ def sensitivity(
         progress: called with a `Progress`.
         names: of the inputs; x0, x1, ... by default.
 
+    An interrupt (Ctrl-C) ends the work and keeps the bounds found by then, without a proof.
+
     >>> from relunorm import Box
     >>> net = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 2.0]]])  # -2 x, then x
     >>> found = sensitivity(net, Box.cube(2))
@@ -202,14 +206,18 @@ def sensitivity(
         names = tuple(f"x{j}" for j in range(network.input_size))
     if len(names) != network.input_size:
         raise InvalidInputError(f"{len(names)} names for {network.input_size} inputs")
+    random_state = whole_number("random_state", random_state, 0)
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     with np.errstate(over="ignore", invalid="ignore"):
         search = _Search(network, domain, clock, random_state)
-        tell("sampling")
-        search.sample()
-        search.close(tell)
-    return search.result(tuple(str(name) for name in names))
+        try:
+            tell("sampling")
+            search.sample()
+            search.close(tell)
+        except KeyboardInterrupt:  # bounds hold; what would prove them was being written
+            search.whole = False
+        return search.result(tuple(str(name) for name in names))
 
 
 class _Search:

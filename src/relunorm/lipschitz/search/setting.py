@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.arithmetic.floats import UNIT
+from relunorm.arithmetic.floats import SMALLEST, UNIT
 from relunorm.arithmetic.rounding import path_sums, slopes_on
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
@@ -192,6 +192,7 @@ def jacobian_interval(
         first, last = slopes_on(layer.activation, lo, hi)
         ends = np.array([g * s for g in (low[index + 1], high[index + 1]) for s in (first, last)])
         lost = 2 * UNIT * np.abs(ends).max(axis=0)
+        lost += SMALLEST * (((low[index + 1] != 0) | (high[index + 1] != 0)) & (last != 0))
         least, most = ends.min(axis=0), ends.max(axis=0)
         least = np.where(least >= 0, np.maximum(least - lost, 0.0), least - lost)
         most = np.where(most <= 0, np.minimum(most + lost, 0.0), most + lost)
@@ -207,9 +208,12 @@ def _pull(affine: Affine, low: Array, high: Array, lows: list[Array], highs: lis
         size = np.maximum(np.abs(low), np.abs(high)) @ np.abs(dense)
         before = np.maximum(np.abs(lows[source]), np.abs(highs[source]))
         lost = 4 * (len(dense) + 4) * UNIT * (size + before)
-        # A sum without negative terms is not negative, however it is rounded.
-        rising = (lows[source] >= 0) & (np.minimum(low, 0) @ up + np.maximum(high, 0) @ down == 0)
-        falling = (highs[source] <= 0) & (np.maximum(high, 0) @ up + np.minimum(low, 0) @ down == 0)
+        # A sum without negative terms is not negative, however it is rounded. Terms are counted,
+        # since a product may underflow.
+        some, more, less = (1.0 * (part != 0) for part in (dense, up, down))
+        rising = (lows[source] >= 0) & ((low < 0) @ more + (high > 0) @ less == 0)
+        falling = (highs[source] <= 0) & ((high > 0) @ more + (low < 0) @ less == 0)
+        lost += SMALLEST * (((low != 0) | (high != 0)) @ some)
         least = lows[source] + low @ up + high @ down - lost
         most = highs[source] + high @ up + low @ down + lost
         lows[source] = np.where(rising, np.maximum(least, 0.0), least)
