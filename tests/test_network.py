@@ -17,6 +17,7 @@ import relunorm as rn
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.network import network as network_module
 from relunorm.network.encoding import HEADER, encoding
+from relunorm.network.patterns import forms_under
 from relunorm.stability import stability
 
 KINKS = tuple(a for a in ACTIVATIONS if a.kind != "step")
@@ -93,6 +94,15 @@ def test_jacobian_is_the_slope_of_the_function(network: rn.Network, seed: int) -
             step[axis] = 1e-7
             quotient = (network(x + step) - network(x - step)) / 2e-7
             np.testing.assert_allclose(J[row, :, axis], quotient, rtol=1e-5, atol=1e-5)
+
+
+@given(networks(activations=KINKS), st.integers(0, 2**32 - 1))
+def test_under_its_pattern_every_map_is_an_affine_form(network: rn.Network, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=network.input_size)
+    outputs, pre = scalar_forward(network, x.tolist())
+    forms = list(forms_under(network, network.pattern(x)))
+    for form, expected in zip(forms, [*pre, outputs], strict=True):
+        np.testing.assert_allclose(form @ [*x, 1.0], expected, rtol=1e-12, atol=1e-12)
 
 
 @given(networks())

@@ -255,11 +255,8 @@ def roundings(network: Network, domain: Domain) -> Array:
     box = domain.bounding_box
     sizes: list[Array] = [np.maximum(np.abs(box.lo), np.abs(box.hi))]
     for affine in network.maps:
-        size = np.abs(affine.bias)
-        for source, matrix in affine.terms.items():
-            size = size + abs(matrix) @ sizes[source]
         index = len(sizes) - 1
         slopes = network.layers[index].activation.slopes if index < len(network.layers) else (1.0,)
-        sizes.append(size * max(map(abs, slopes)))
+        sizes.append(absolute(affine, sizes) * max(map(abs, slopes)))
     n = 2.0 * sum(network.widths) * np.finfo(np.float64).eps
     return sizes[-1] * (n / (1 - n)) if n < 0.5 else np.full(network.output_size, np.inf)

@@ -17,7 +17,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network, substitute
+from relunorm.network import Affine, Layer, Network, substitute, whole
 
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
 FOLD_UNITS = 4000
@@ -159,7 +159,7 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
     original, network = network, network.folded()
     everything = np.arange(network.input_size)
     if domain is None:
-        same = [_same(k, size) for k, size in enumerate(network.widths[:-1])]
+        same = [whole(k, size) for k, size in enumerate(network.widths[:-1])]
         kept = [np.arange(layer.width) for layer in network.layers]
         bounds = rounding.unknown_bounds(network)
         zero = np.zeros(network.input_size)
@@ -170,7 +170,9 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
     if box is not None and not (box.lo < box.hi).all():
         free = np.flatnonzero(box.lo < box.hi)
         if len(free):
-            network = fix_inputs(network, free, fixed)
+            rest = np.where(box.lo < box.hi, 0.0, fixed)
+            embedding = mx.as_matrix(mx.selection(free, network.input_size).T)
+            network = network.restricted(embedding, rest)
             domain = Box(box.lo[free], box.hi[free])
             everything = free
     with np.errstate(over="ignore", invalid="ignore"):
@@ -178,21 +180,6 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
     pairs = list(zip(bounds.lower, bounds.upper, strict=True))
     folded, expressed, kept = fold_stable(network, pairs)
     return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)
-
-
-def fix_inputs(network: Network, free: NDArray[np.intp], fixed: Vector) -> Network:
-    """The network as a function of the free coordinates alone, the others at ``fixed``."""
-    rest = fixed.copy()
-    rest[free] = 0.0
-    embedding = mx.as_matrix(mx.selection(free, network.input_size).T)
-    expressed = [Affine({0: embedding}, rest)]
-    expressed += [_same(k + 1, layer.width) for k, layer in enumerate(network.layers)]
-    layers = [
-        Layer(substitute(x.affine, expressed), x.activation, x.name, x.shape)
-        for x in network.layers
-    ]
-    output = substitute(network.output, expressed)
-    return network.replace(layers=layers, output=output, input_shape=len(free))
 
 
 def fold_stable(
@@ -207,7 +194,7 @@ def fold_stable(
         the network, every value of the given one as a map of its values, and the units kept.
     """
     fold_active = network.units <= FOLD_UNITS
-    expressed: list[Affine] = [_same(0, network.input_size)]
+    expressed: list[Affine] = [whole(0, network.input_size)]
     layers: list[Layer] = []
     units: list[NDArray[np.intp]] = []
     for index, layer in enumerate(network.layers):
@@ -237,7 +224,3 @@ def fold_stable(
 def _scaled(affine: Affine, slope: Vector) -> Affine:
     terms = {k: mx.scale_rows(m, slope) for k, m in affine.terms.items()}
     return Affine({k: m for k, m in terms.items() if np.any(mx.entries(m))}, affine.bias * slope)
-
-
-def _same(source: int, size: int) -> Affine:
-    return Affine({source: mx.identity(size)}, np.zeros(size))

@@ -115,13 +115,16 @@ class Affine:
 
         Values that are not read may be None, except the last one, which says what n is.
         """
+        total = self.linear(values)
+        return np.add(total, self.bias, out=total)
+
+    def linear(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """The same without the bias."""
         total: NDArray[np.float64] | None = None
         for source, matrix in self.terms.items():
             part = values[source] @ matrix.T
             total = part if total is None else np.add(total, part, out=total)
-        if total is None:
-            return np.tile(self.bias, (len(values[-1]), 1))
-        return np.add(total, self.bias, out=total)
+        return np.zeros((len(values[-1]), self.size)) if total is None else total
 
     def check(self, place: str, sizes: Sequence[int]) -> None:
         """Raise `InvalidNetworkError` unless the map fits values of these sizes."""

@@ -26,6 +26,7 @@ from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
 from relunorm.network.head import NO_HEAD, Head
 from relunorm.network.layer import RELU, Activation, Affine, Kind, Layer, substitute, whole
+from relunorm.network.patterns import pulled_back
 from relunorm.network.structure import Structure
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
@@ -327,24 +328,18 @@ class Network(Shown):
         n, rows = len(batch), self.output.size if weights is None else weights.shape[1]
         preactivations: list[NDArray[np.float64]] = []
         self._forward(batch, keep=False, preactivations=preactivations, all_layers=True)
-        grads: dict[int, NDArray[np.float64]] = {}
-
-        def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
-            for source, matrix in affine.terms.items():
-                if upstream is None:
-                    part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
-                else:
-                    part = (upstream.reshape(n * rows, -1) @ matrix).reshape(n, rows, -1)
-                grads[source] = grads[source] + part if source in grads else part
-
-        pull(self.output, weights)
-        for index in range(len(self.layers) - 1, -1, -1):
-            upstream = grads.pop(index + 1, None)
-            if upstream is not None:
-                layer = self.layers[index]
-                slope = layer.activation.derivative(preactivations[index])
-                pull(layer.affine, upstream * slope[:, None, :])
-        return grads.get(0, np.zeros((n, rows, self.input_size)))
+        slopes = [
+            layer.activation.derivative(z)
+            for layer, z in zip(self.layers, preactivations, strict=True)
+        ]
+        by_value = {
+            source: np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
+            if weights is None
+            else (weights.reshape(n * rows, -1) @ matrix).reshape(n, rows, -1)
+            for source, matrix in self.output.terms.items()
+        }
+        found = pulled_back(self.layers, slopes, by_value)
+        return np.zeros((n, rows, self.input_size)) if found is None else found
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         inputs = arranged(inputs, self.columns)
@@ -411,6 +406,21 @@ class Network(Shown):
             else:
                 expressed.append(affine)
         return self.replace(layers=layers, output=substitute(self.output, expressed))
+
+    def restricted(self, embedding: Matrix, offset: Vector) -> Network:
+        """The function t -> self(embedding @ t + offset), up to the rounding of the products."""
+
+        def change(affine: Affine) -> Affine:
+            terms = dict(affine.terms)
+            if 0 not in terms:
+                return affine
+            shift = terms[0] @ offset
+            terms[0] = mx.compact(mx.matmul(terms[0], embedding))
+            return Affine(terms, affine.bias + shift)
+
+        layers = [Layer(change(x.affine), x.activation, x.name, x.shape) for x in self.layers]
+        output = change(self.output)
+        return self.replace(layers=layers, output=output, input_shape=embedding.shape[1])
 
     @cached_property
     def digest(self) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts, as_rectangle
-from relunorm.network import Affine, Layer, Network
+from relunorm.network import Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
@@ -112,21 +111,5 @@ def on_plane(
 
 
 def restrict(network: Network, embedding: Array, offset: Array) -> Network:
-    """The network t -> network(embedding @ t + offset), as a network of its own."""
-
-    def change(affine: Affine) -> Affine:
-        terms: dict[int, Any] = dict(affine.terms)
-        if 0 not in terms:
-            return affine
-        matrix = terms[0]
-        terms[0] = np.asarray(mx.dense(matrix @ embedding))
-        return Affine(terms, affine.bias + matrix @ offset)
-
-    layers = [Layer(change(x.affine), x.activation, x.name, x.shape) for x in network.layers]
-    return Network(
-        layers,
-        change(network.output),
-        input_shape=embedding.shape[1],
-        output_shape=network.output_shape,
-        origin=network.origin,
-    )
+    """The network on a plane, t -> network(embedding @ t + offset), without its head."""
+    return network.restricted(embedding, offset).without_head()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
+from relunorm.arithmetic.rounding import absolute
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import Shown
 from relunorm.domain import Ball, Domain
@@ -17,6 +17,7 @@ from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
+from relunorm.network.patterns import forms_under, slopes_under
 from relunorm.regions.balance import balanced
 from relunorm.regions.geometry import sparse_walls
 from relunorm.regions.geometry.atoms import Atoms, atoms_of
@@ -324,28 +325,18 @@ def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]
     """
     network = balanced(network)
     d = network.input_size
-    values: list[tuple[Array | None, Array]] = [(None, np.zeros(d))]
     sizes, rates = [np.zeros(d)], [np.ones(d)]  # of the constants, of the gradients
-    kept_G, kept_g, begin = [], [], 0
-    for layer in network.layers:
-        G, g = np.zeros((layer.width, d)), layer.affine.bias.copy()
-        size, rate = np.abs(g), np.zeros(layer.width)
-        for source, matrix in layer.affine.terms.items():
-            inner, shift = values[source]
-            G += mx.dense(matrix) if inner is None else matrix @ inner
-            g += matrix @ shift
-            rate += abs(matrix) @ rates[source]
-            size += abs(matrix) @ sizes[source]
+    kept = [np.zeros((0, d + 1))]
+    slopes, forms = slopes_under(network.layers, bits), forms_under(network, bits)
+    for layer, slope, form in zip(network.layers, slopes, forms, strict=False):
+        G, g = form[:, :-1], form[:, -1]
+        size = absolute(layer.affine, sizes)
+        rate = absolute(layer.affine, rates, constant=False)
         flat = lengths(G) <= ROUNDING * rate
         none = flat & (np.abs(g) <= ROUNDING * (size + rate))
-        below, above = layer.activation.slopes
-        slope = np.where(bits[begin : begin + layer.width], above, below)
-        begin += layer.width
-        kept_G.append(np.where(flat[:, None], 0.0, G))
-        kept_g.append(np.where(none, 0.0, g))
-        values.append((G * slope[:, None], g * slope))
+        kept.append(form.copy())
+        kept[-1][flat, :-1] = kept[-1][none, -1] = 0.0
         sizes.append(np.where(none, size, np.abs(g)) * np.abs(slope))
         rates.append(np.where(flat, rate, np.abs(G).sum(axis=1)) * np.abs(slope))
-    if not kept_G:
-        return np.zeros((0, d)), np.zeros(0)
-    return np.concatenate(kept_G), np.concatenate(kept_g)
+    found = np.concatenate(kept)
+    return found[:, :-1], found[:, -1]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.clock import Clock
 from relunorm.compiled.simplex import FOUND, maximize, workspace
 from relunorm.domain import Domain
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Network
+from relunorm.network.patterns import forms_under
 
 Array = NDArray[np.float64]
 
@@ -91,25 +91,9 @@ class Walk:
 
     def _piece(self, signs: NDArray[np.bool_], A: Array, rhs: Vector) -> tuple[Array, Array]:
         """Walls w.x + b <= 0 of a piece and the goals on it, as rows with the constant last."""
-        d, done = self.network.input_size, 0
-        values, walls = [np.eye(d, d + 1)], [np.zeros((0, d + 1))]
-        for layer in self.network.layers:
-            z = _affine(layer.affine, values)
-            if layer.has_units:
-                on = signs[done : done + layer.width, None]
-                done += layer.width
-                walls.append(np.where(on, -z, z))
-                below, above = layer.activation.slopes
-                z = np.where(on, above, below) * z
-            values.append(z)
-        goals = -A @ _affine(self.network.output, values)
-        goals[:, d] += rhs
-        return np.concatenate(walls), goals
-
-
-def _affine(affine: Affine, values: list[Array]) -> Array:
-    total = np.zeros((affine.size, values[0].shape[1]))
-    total[:, -1] = affine.bias
-    for source, matrix in affine.terms.items():
-        total += mx.dense(matrix @ values[source])
-    return total
+        *units, output = forms_under(self.network, signs)
+        hidden = [form for form, x in zip(units, self.network.layers, strict=True) if x.has_units]
+        walls = np.concatenate([np.zeros((0, output.shape[1])), *hidden])
+        goals = -A @ output
+        goals[:, -1] += rhs
+        return np.where(signs[:, None], -walls, walls), goals

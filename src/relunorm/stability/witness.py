@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.arithmetic.certain import enclosed
 from relunorm.bounds.problem import Problem
 from relunorm.clock import NO_LIMIT, Clock
@@ -18,6 +19,7 @@ from relunorm.domain import Domain
 from relunorm.domain.inside import is_flat, onto_plane
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.network.patterns import pulled_back
 
 Array = NDArray[np.float64]
 
@@ -171,25 +173,17 @@ def unit_gradient(
     network: Network, points: Array, layer: int, units: NDArray[np.intp]
 ) -> tuple[Vector, Array]:
     """Pre-activation of unit ``units[i]`` of a layer at ``points[i]``, and its gradient there."""
-    values, masks = [points], []
+    values, slopes = [points], []
     for index in range(layer):
         z = network.layers[index].affine(values)
-        masks.append(network.layers[index].activation.derivative(z))
+        slopes.append(network.layers[index].activation.derivative(z))
         values.append(network.layers[index].activation.apply_(z))
     affine = network.layers[layer].affine
     z = affine.bias[units].copy()
-    upstream: dict[int, Array] = {}
+    by_value: dict[int, Array] = {}
     for source, matrix in affine.terms.items():
-        rows = matrix[units]
-        rows = rows.toarray() if hasattr(rows, "toarray") else rows
-        upstream[source] = rows
+        rows = mx.dense(matrix[units])
+        by_value[source] = rows[:, None]
         z += (rows * values[source]).sum(axis=1)
-    for index in range(layer - 1, -1, -1):
-        above = upstream.pop(index + 1, None)
-        if above is None:
-            continue
-        above = above * masks[index]
-        for source, matrix in network.layers[index].affine.terms.items():
-            below = above @ matrix
-            upstream[source] = upstream[source] + below if source in upstream else below
-    return z, upstream.get(0, np.zeros_like(points))
+    found = pulled_back(network.layers[:layer], slopes, by_value)
+    return z, np.zeros_like(points) if found is None else found[:, 0]

@@ -44,7 +44,7 @@ from relunorm.forms.relation.relation import (
 )
 from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
-from relunorm.network import Activation, Affine, Network
+from relunorm.network import Activation, Affine, Network, whole
 
 #: Errors above this share of a value are followed in the Euclidean norm too; rounding is not.
 WORTH_A_NORM = 2.0**-46
@@ -75,7 +75,7 @@ class Walk:
         self.reach.domain.check_dimension(network.input_size)
         side = Side(network, list(bounds), len(self.sides))
         size = network.input_size
-        self._value(side, Affine({0: mx.identity(size)}, np.zeros(size)), np.zeros(size))
+        self._value(side, whole(0, size), np.zeros(size))
         side.boxes.append(self.ranges[0])
         self.sides.append(side)
         return side

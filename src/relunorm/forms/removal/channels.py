@@ -23,8 +23,7 @@ from relunorm import matrix as mx
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight, by_sign, nothing_known
 from relunorm.forms.removal.sweeps import remove
-from relunorm.network import Network
-from relunorm.network.layer import Activation, Affine, Layer
+from relunorm.network import Activation, Affine, Layer, Network, whole
 from relunorm.network.structure import Step, Structure
 
 #: Steps that act on every channel by itself.
@@ -297,7 +296,7 @@ def _reduced(
     """One layer that does what the given ones do, if there is one."""
     size = len(parts[-1][0])
     layers = [Layer(Affine({k: w}, b), act) for k, (w, b, act) in enumerate(parts)]
-    output = Affine({len(parts): mx.identity(size)}, np.zeros(size))
+    output = whole(len(parts), size)
     network = Network(layers, output, input_shape=parts[0][0].shape[1])
     ranges = [Range.endless(layer.width) for layer in layers]
     how = replace(rules, architecture=architecture, prefer="units")

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.network.patterns import slopes_under
 
 if TYPE_CHECKING:
     from relunorm.regions.region import Region
@@ -106,10 +107,7 @@ def atoms_of(region: Region) -> Atoms:
             f"{network!r}: Theorem 5 is about plain perceptrons with a hidden layer"
         )
     weights = [mx.dense(w) for w in network.weights()[0]]
-    slopes = []
-    for layer, theta in zip(network.layers, region.configuration, strict=True):
-        below, above = layer.activation.slopes
-        slopes.append(np.where(theta, above, below))
+    slopes = [*slopes_under(network.layers, region.pattern)]
     supports = [np.flatnonzero(slope) for slope in slopes]
     first, last = supports[0], supports[-1]
     inner = weights[0][first] * slopes[0][first, None]

@@ -7,7 +7,7 @@ infinitely small e: signs of values first, of directional derivatives where valu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from relunorm.clock import compiling
 from relunorm.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from relunorm.regions.partition import Regions
-from typing import Any
-
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.kernels.pack import ROUNDING
+
+if TYPE_CHECKING:
+    from relunorm.regions.partition import Regions
 
 #: Values below this share of what was summed up for them count as zero on a wall.
 ON_WALL = 64 * ROUNDING
@@ -48,7 +46,7 @@ def pattern_beyond(
     value_size, slope_size = [np.abs(values[0])], [np.abs(slopes[0])]
     bits = []
     for layer in network.layers:
-        z, dz = layer.affine(values), _linear(layer.affine, slopes)
+        z, dz = layer.affine(values), layer.affine.linear(slopes)
         size, dsize = _sizes(layer.affine, value_size), _sizes(layer.affine, slope_size, False)
         flat = np.abs(z) <= ON_WALL * size
         moving = np.abs(dz) > ON_WALL * dsize
@@ -64,17 +62,10 @@ def pattern_beyond(
     return np.concatenate(bits, axis=1) if bits else np.zeros((len(points), 0), bool)
 
 
-def _linear(affine: Affine, slopes: list[Any]) -> NDArray[np.float64]:
-    total = np.zeros((len(slopes[0]), affine.size))
-    for source, matrix in affine.terms.items():
-        total += slopes[source] @ matrix.T
-    return total
-
-
 def _sizes(affine: Affine, sizes: list[Any], constant: bool = True) -> NDArray[np.float64]:
     total = np.zeros((len(sizes[0]), affine.size))
     for source, matrix in affine.terms.items():
-        total += sizes[source] @ (abs(matrix) if sp.issparse(matrix) else np.abs(matrix)).T
+        total += sizes[source] @ abs(matrix).T
     return total + np.abs(affine.bias) if constant else total
 
 

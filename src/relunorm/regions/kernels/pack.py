@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.compiled.groups import group
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Network
+from relunorm.network import Layer, Network
+from relunorm.network.patterns import pulled_back, slopes_under
 from relunorm.regions.balance import balanced
 
 #: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
@@ -229,30 +230,13 @@ def _composed(
     network: Network, patterns: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64] | float, NDArray[np.float64]]:
     """`affine_maps` for a few patterns at once."""
-    n, outputs = len(patterns), network.output.size
-    widths = [layer.width for layer in network.layers]
-    cuts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
-    grads: dict[int, NDArray[np.float64]] = {}
-    constant = np.tile(network.output.bias, (n, 1))
+    constant = np.tile(network.output.bias, (len(patterns), 1))
 
-    def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
-        for source, matrix in affine.terms.items():
-            if upstream is None:
-                part = mx.dense(matrix)[None]
-            else:
-                part = (upstream.reshape(n * outputs, -1) @ matrix).reshape(n, outputs, -1)
-            grads[source] = grads[source] + part if source in grads else part
+    def add(layer: Layer, by_result: NDArray[np.float64]) -> None:
+        flat = by_result.reshape(-1, layer.width)
+        constant[...] += (flat @ layer.affine.bias).reshape(constant.shape)
 
-    pull(network.output, None)
-    for index in range(len(network.layers) - 1, -1, -1):
-        upstream = grads.pop(index + 1, None)
-        if upstream is None:
-            continue
-        layer = network.layers[index]
-        below, above = layer.activation.slopes
-        on = patterns[:, None, cuts[index] : cuts[index + 1]]
-        active = upstream if above == 1.0 else upstream * above
-        upstream = np.where(on, active, upstream * below if below else 0.0)
-        constant += (upstream.reshape(n * outputs, -1) @ layer.affine.bias).reshape(n, outputs)
-        pull(layer.affine, upstream)
-    return grads.get(0, 0.0), constant
+    slopes = [*slopes_under(network.layers, patterns)]
+    outer = {source: mx.dense(matrix)[None] for source, matrix in network.output.terms.items()}
+    gradient = pulled_back(network.layers, slopes, outer, add)
+    return 0.0 if gradient is None else gradient, constant
