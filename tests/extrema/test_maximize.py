@@ -18,7 +18,7 @@ from relunorm.cli import app
 from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network.columns import Column
-from relunorm.search import engine, walk
+from relunorm.search import engine, pieces
 from relunorm.search import explore as kernel
 
 #: Boxes of ACAS Xu properties 3 and 4; in the second one side has length zero.
@@ -258,8 +258,8 @@ def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = []
     inner = kernel.explore
     monkeypatch.setattr(kernel, "explore", lambda *a: reached.append(1) or inner(*a))
-    walked, programme = [], walk.maximize
-    monkeypatch.setattr(walk, "maximize", lambda *a: walked.append(1) or programme(*a))
+    walked, programme = [], pieces.maximize
+    monkeypatch.setattr(pieces, "maximize", lambda *a: walked.append(1) or programme(*a))
     engine.warm_up()
     assert len(reached) >= 2  # with a tape and without
     assert walked

@@ -10,7 +10,7 @@ import pytest
 from relunorm import Activation, Ball, Box, Network, Polytope
 from relunorm.clock import NO_LIMIT
 from relunorm.search.attack import Attack
-from relunorm.search.walk import Walk, walkable
+from relunorm.search.pieces import Walk, walkable
 
 
 def random_network(seed: int, inputs: int, outputs: int, kind: str = "relu") -> Network:

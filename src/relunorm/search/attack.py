@@ -16,7 +16,7 @@ from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.search.walk import Walk, walkable
+from relunorm.search.pieces import Walk, walkable
 
 Array = NDArray[np.float64]
 

@@ -28,6 +28,7 @@ from relunorm.search.chunk import Found, Space, explored
 from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.halves import MOST_REFRESH
+from relunorm.search.pieces import Walk
 from relunorm.search.root import (
     FEW_INPUTS,
     ROOT_SPEED,
@@ -40,7 +41,6 @@ from relunorm.search.root import (
 )
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
-from relunorm.search.walk import Walk
 from relunorm.sweep.ambient import Placement
 
 Array = NDArray[np.float64]

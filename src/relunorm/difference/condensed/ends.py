@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.compiled.blas import add_product, add_product_turned
 from relunorm.compiled.jit import kernel_part
-from relunorm.compiled.products import add_product, add_product_turned
 from relunorm.difference.condensed.lines import largest, through_p, through_q
 
 #: How far the first step goes that tunes slopes.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.compiled.blas import add_product, add_product_turned
 from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel
-from relunorm.compiled.products import add_product, add_product_turned
 
 
 @kernel
