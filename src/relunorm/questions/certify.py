@@ -147,9 +147,9 @@ def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Tell
         if clock.expired():
             break
         tell("certifying", len(job.rows) - len(late) + place, len(job.rows), at_once=False)
-        before, left = found[row], clock.left()  # a listener may have taken the rest of it
-        share = max(1 / (len(late) - place), min(1.0, 2 * before.seconds / max(left, 1e-9)))
-        again = job.answer(row, clock.part(share=share), before)
+        before = found[row]
+        seconds = max(clock.left() / (len(late) - place), 2 * before.seconds)
+        again = job.answer(row, clock.part(seconds), before)
         effort = before.nodes + again.nodes, before.seconds + again.seconds
         found[row] = replace(again, nodes=effort[0], seconds=effort[1])
 
