@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.highs import maximization
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.matrix import Vector
@@ -146,14 +146,18 @@ class Relaxation:
             low.append(ends[0][units])
             high.append(ends[1][units])
         nothing = np.empty((0, self.columns))
-        return _maximization(
+        solver = maximization(
             (np.concatenate(low), np.concatenate(high)),
             np.concatenate([nothing, *(rows.matrix for rows in self.rows)]),
             (
                 np.concatenate([np.empty(0), *(rows.low for rows in self.rows)]),
                 np.concatenate([np.empty(0), *(rows.high for rows in self.rows)]),
             ),
+            primal_feasibility_tolerance=TOLERANCE,
+            dual_feasibility_tolerance=TOLERANCE,
         )
+        solver.HandleUserInterrupt = True
+        return solver
 
     def maximize(self, unit: int, sign: float, time_limit: float | None = None) -> Optimum | None:
         """Maximise sign * z[unit]; None when the solver gave up."""
@@ -236,33 +240,3 @@ class Relaxation:
 def relaxation(problem: Problem, bounds: Bounds, index: int) -> Relaxation:
     """The triangle relaxation over the whole domain with the bounds found so far."""
     return Relaxation(problem, index, bounds.lower[:index], bounds.upper[:index])
-
-
-def _maximization(
-    columns: tuple[Vector, Vector], matrix: Array, rows: tuple[Vector, Vector]
-) -> Any:
-    """A HiGHS solver for maxima over columns and rows between bounds, on one thread; cost 0."""
-    import highspy
-
-    sparse: Any = sp.csc_array(matrix)
-    model: Any = highspy.HighsLp()
-    model.num_row_, model.num_col_ = sparse.shape
-    model.col_cost_ = np.zeros(sparse.shape[1])
-    model.col_lower_, model.col_upper_ = columns
-    model.row_lower_, model.row_upper_ = rows
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = sparse.indptr, sparse.indices
-    model.a_matrix_.value_ = sparse.data
-    model.sense_ = highspy.ObjSense.kMaximize
-    solver: Any = highspy.Highs()
-    for name, setting in {
-        "output_flag": False,
-        "threads": 1,
-        "presolve": "off",
-        "primal_feasibility_tolerance": TOLERANCE,
-        "dual_feasibility_tolerance": TOLERANCE,
-    }.items():
-        solver.setOptionValue(name, setting)
-    solver.HandleUserInterrupt = True
-    solver.passModel(model)
-    return solver

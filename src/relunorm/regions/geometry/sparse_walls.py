@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.highs import maximization
 from relunorm.clock import Clock, Teller
 from relunorm.errors import RelunormError
 
@@ -40,7 +41,10 @@ def facet_rows(
         # Independent rows: move along the direction that changes one row only.
         duals = np.linalg.pinv(A).T
         return np.ones(m, bool), inside + slack[:, None] * duals, True
-    model, kept = _model(A, b), np.ones(m, bool)
+    free = np.full(A.shape[1], np.inf)
+    # primal: a new goal keeps the basis feasible
+    model = maximization((-free, free), A, (np.full(m, -np.inf), b), simplex_strategy=4)
+    kept = np.ones(m, bool)
     far = slack + np.where(np.arange(m) < units, 2e-9, 0.0)
     for done, r in enumerate(np.argsort(-far)):
         tell("walls", done, m)
@@ -59,40 +63,15 @@ def facet_rows(
     return kept, at, True
 
 
-def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
-    import highspy
-    import scipy.sparse as sp
-
-    matrix: Any = sp.csr_matrix(A)
-    lp: Any = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = A.shape
-    lp.col_cost_ = np.zeros(A.shape[1])
-    lp.col_lower_ = np.full(A.shape[1], -highspy.kHighsInf)
-    lp.col_upper_ = np.full(A.shape[1], highspy.kHighsInf)
-    lp.row_lower_ = np.full(A.shape[0], -highspy.kHighsInf)
-    lp.row_upper_ = np.array(b)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = matrix.indptr
-    lp.a_matrix_.index_ = matrix.indices
-    lp.a_matrix_.value_ = matrix.data
-    lp.sense_ = highspy.ObjSense.kMaximize
-    model = highspy.Highs()
-    model.setOptionValue("output_flag", False)
-    model.setOptionValue("presolve", "off")
-    model.setOptionValue("simplex_strategy", 4)  # primal: a new objective keeps the basis feasible
-    model.passModel(lp)
-    return model
-
-
-def _reach_beyond(  # type: ignore[no-untyped-def]
-    model, A: Array, b: Array, row: int, clock: Clock
+def _reach_beyond(
+    model: Any, A: Array, b: Array, row: int, clock: Clock
 ) -> tuple[bool, Array | None]:
     """Whether the programme ended in time, and a point beyond the row if there is one."""
     import highspy
 
     columns = np.arange(A.shape[1], dtype=np.int32)
     model.changeColsCost(len(columns), columns, A[row])
-    model.changeRowBounds(row, -highspy.kHighsInf, float(b[row]) + 1.0)
+    model.changeRowBounds(row, -np.inf, float(b[row]) + 1.0)
     model.setOptionValue("time_limit", model.getRunTime() + clock.left())
     model.run()
     status = model.getModelStatus()
