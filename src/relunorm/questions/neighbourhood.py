@@ -28,7 +28,7 @@ from relunorm.network import IDENTITY, Affine, Layer, Network
 Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
-#: Steps of the common attack, and entries of one batch of Jacobians.
+#: Steps of the common attack, and entries of one batch.
 STEPS, ENTRIES = 8, 1 << 22
 
 #: Radii that are tried, how many of them whatever the clock says, and how many times the smallest
@@ -179,7 +179,7 @@ def _attack(
             value = np.where(better, goals.max(axis=1), value)
             best = np.where(better[:, None], points, best)
             rows = A[np.arange(len(A)), goals.argmax(axis=1)]
-            gradient = -np.einsum("no,nod->nd", rows, network.jacobian(points))
+            gradient = network.pullback(points, -rows)
             far = _furthest(domains, gradient, points)
             share = 1.0 if step % 4 == 0 else rng.uniform(0.1, 0.7, (len(points), 1))
             points = points + share * (far - points)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 from relunorm.search.pieces import Walk, walkable
 
 Array = NDArray[np.float64]
 
-#: Starts of a round, steps of a start, and entries of a batch of Jacobians at most.
+#: Starts of a round, steps of a start, and entries of a batch at most.
 STARTS, STEPS, ENTRIES = 64, 24, 1 << 22
 
 #: The same where every start ends in a walk.
@@ -53,10 +53,6 @@ class Attack:
         #: the best of every group
         self.values = np.full(len(groups), -np.inf)
         self.points = np.tile(np.array(domain.center), (len(groups), 1))
-        #: per group a network of its rows, where those are fewer than the outputs
-        self.goals = [
-            _composed(network, -A) if len(A) < network.output_size else None for A, _ in groups
-        ]
         self.walk = Walk(network, domain) if walkable(network, domain) else None
         starts, self.steps = (STARTS, STEPS) if self.walk is None else (FEW_STARTS, FEW_STEPS)
         most = min(network.output_size, max(len(A) for A, _ in groups))
@@ -151,7 +147,7 @@ class Attack:
             pace = np.where(better[:, None], pace, pace * 0.6)
             if best.max() >= target or clock.expired():
                 break
-            gradient = self._gradient(q, points, slack.argmin(axis=1))
+            gradient = self.network.pullback(points, -A[slack.argmin(axis=1)])
             start = points if step % 4 else kept
             move = self.domain.ascent(start, gradient, half)
             scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
@@ -164,17 +160,3 @@ class Attack:
                 return
             end = self.walk.up(start, A, rhs, clock, target)
             self.offer(self.domain.project(end[None]))
-
-    def _gradient(self, q: int, points: Array, rows: NDArray[np.intp]) -> Array:
-        """Of one row of a group at every point."""
-        goal = self.goals[q]
-        if goal is not None:
-            return goal.jacobian(points)[np.arange(len(points)), rows]
-        return -np.einsum("no,nod->nd", self.groups[q][0][rows], self.network.jacobian(points))
-
-
-def _composed(network: Network, rows: Array) -> Network:
-    """rows . f, up to rounding."""
-    terms = {source: rows @ matrix for source, matrix in network.output.terms.items()}
-    output = Affine(terms, rows @ network.output.bias)
-    return network.replace(output=output, output_shape=(len(rows),))
