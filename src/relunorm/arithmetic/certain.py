@@ -133,18 +133,27 @@ def satisfied(network: Network, point: Vector, A: Array, b: Vector) -> bool | No
     False
     """
     value, off = (part[0] for part in certain_outputs(network, point[None]))
-    room = b - A @ value
-    size = np.abs(b) + np.abs(A) @ np.abs(value)
-    unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
+    room, unsure = room_left(A, b, value, off)
     if (room < -unsure).any():
         return False
     if (room > unsure).all():
         return True
     if network.parameters + A.size > PARAMETERS:
         return None
-    exact = exact_output(network, point)
-    return all(
-        sum((Fraction(float(a)) * y for a, y in zip(row, exact, strict=True) if a), Fraction(0))
-        <= Fraction(float(end))
+    return min(exact_room(A, b, exact_output(network, point)), default=0) >= 0
+
+
+def room_left(A: Array, b: Vector, value: Vector, off: Vector) -> tuple[Vector, Vector]:
+    """b - A y, and how far that can be off for a y within ``off`` of ``value``."""
+    size = np.abs(b) + np.abs(A) @ np.abs(value)
+    unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
+    return b - A @ value, unsure
+
+
+def exact_room(A: Array, b: Vector, value: Sequence[Fraction]) -> list[Fraction]:
+    """b - A y without rounding."""
+    return [
+        Fraction(float(end))
+        - sum((Fraction(float(a)) * y for a, y in zip(row, value, strict=True) if a), Fraction(0))
         for row, end in zip(A, b, strict=True)
-    )
+    ]

@@ -23,7 +23,7 @@ its trace (Rump, BIT 46, 2006).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,14 +166,8 @@ def _own(
     pair: Pair, affine: PairedMap, own: list[Array], errors: list[Vector]
 ) -> tuple[Array, Vector]:
     """z, and how far it can be off."""
-    total = np.zeros((affine.size, own[0].shape[1]))
-    total[:, 0] = affine.b
-    size, error = np.abs(affine.b), np.zeros(affine.size)
-    for source, W in affine.W.items():
-        total += W @ own[source]
-        size = size + np.abs(W) @ np.abs(own[source]).sum(axis=1)
-        error = error + np.abs(W) @ errors[source]
-    return total, error * (1 + 2.0**-20) + slack(size, pair.operations)
+    terms = [(W, own[source], errors[source]) for source, W in affine.W.items()]
+    return _added(pair, affine.b, own[0].shape[1], terms)
 
 
 def _gap(
@@ -185,17 +179,27 @@ def _gap(
     gap_error: list[Vector],
 ) -> tuple[Array, Vector]:
     """e, and how far it can be off."""
-    total = np.zeros((affine.size, own[0].shape[1]))
-    total[:, 0] = affine.shift
-    size, error = np.abs(affine.shift), np.zeros(affine.size)
+    terms = []
     for source in affine.W:
-        for matrix, forms, errors in (
-            (affine.D[source], own, own_error),
-            (affine.V[source], gaps, gap_error),
-        ):
-            total += matrix @ forms[source]
-            size = size + np.abs(matrix) @ np.abs(forms[source]).sum(axis=1)
-            error = error + np.abs(matrix) @ errors[source]
+        terms.append((affine.D[source], own[source], own_error[source]))
+        terms.append((affine.V[source], gaps[source], gap_error[source]))
+    return _added(pair, affine.shift, own[0].shape[1], terms)
+
+
+def _added(
+    pair: Pair, constant: Vector, width: int, terms: Iterable[tuple[Array, Array, Vector]]
+) -> tuple[Array, Vector]:
+    """A constant and matrices times forms, and how far the sum is off if the forms are by so much.
+
+    The constant of a form comes first.
+    """
+    total = np.zeros((len(constant), width))
+    total[:, 0] = constant
+    size, error = np.abs(constant), np.zeros(len(constant))
+    for matrix, form, off in terms:
+        total += matrix @ form
+        size = size + np.abs(matrix) @ np.abs(form).sum(axis=1)
+        error = error + np.abs(matrix) @ off
     return total, error * (1 + 2.0**-20) + slack(size, pair.operations)
 
 

@@ -10,20 +10,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relunorm.arithmetic.floats import float_above, float_below
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.result import Decision, Verdict
-from relunorm.extrema.searched import (
-    Group,
-    certain_value,
-    check_domain,
-    floats_around,
-    proof_of,
-    ran,
-    stopped,
-)
+from relunorm.extrema.searched import Group, certain_value, check_domain, proof_of, ran, stopped
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -82,14 +75,16 @@ def decide(
     best = largest(network, domain, groups, clock, target=Fraction(0))
     if best.value is not None and best.value >= 0:
         point = np.array([float(x) for x in best.point])
-        ends = floats_around(best.value)[0], max(found.margin[1], floats_around(best.value)[1])
+        ends = float_below(best.value), max(found.margin[1], float_above(best.value))
         return replace(
             found, verdict="counterexample", point=point, margin=ends, seconds=clock.elapsed(),
             fractions=best.point, stopped="",
         )  # fmt: skip
     if not best.complete:
         return replace(found, seconds=clock.elapsed())
-    ends = (-math.inf, -math.inf) if best.value is None else floats_around(best.value)
+    ends = -math.inf, -math.inf
+    if best.value is not None:
+        ends = float_below(best.value), float_above(best.value)
     return replace(found, verdict="proved", margin=ends, seconds=clock.elapsed(), stopped="")
 
 

@@ -8,21 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relunorm.arithmetic.floats import float_above, float_below
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.result import Maximum
-from relunorm.extrema.searched import (
-    Group,
-    certain_value,
-    check_domain,
-    floats_around,
-    proof_of,
-    ran,
-    stopped,
-)
+from relunorm.extrema.searched import Group, certain_value, check_domain, proof_of, ran, stopped
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -106,7 +99,7 @@ def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
     best = largest(search.network, search.domain, search.groups, clock, start=start)
     if not best.complete or best.value is None:
         return replace(found, seconds=clock.elapsed())
-    lower, upper = floats_around(best.value)
+    lower, upper = float_below(best.value), float_above(best.value)
     near = moved_inside(search.domain, np.array([float(x) for x in best.point]))
     return replace(
         found, lower=lower, upper=upper, point=found.point if near is None else near, exact=True,

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
-from relunorm.arithmetic.floats import gamma, slack
+from relunorm.arithmetic.certain import (
+    PARAMETERS,
+    certain_outputs,
+    exact_output,
+    exact_room,
+    room_left,
+)
+from relunorm.arithmetic.floats import float_below
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import Search
@@ -63,44 +68,14 @@ def certain_value(network: Network, point: Vector, groups: Sequence[Group]) -> f
     """
     if network.parameters + sum(A.size for A, _ in groups) <= PARAMETERS:
         outputs = exact_output(network, point)
-        return floats_around(max(_exact_value(outputs, A, b) for A, b in groups))[0]
+        return float_below(max(min(exact_room(A, b, outputs)) for A, b in groups))
     value, off = (part[0] for part in certain_outputs(network, point[None]))
-    return max(_least(value, off, A, b) for A, b in groups)
-
-
-def _exact_value(outputs: Sequence[Fraction], A: Array, b: Vector) -> Fraction:
-    return min(
-        Fraction(float(end))
-        - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
-        for row, end in zip(A, b, strict=True)
-    )
-
-
-def _least(value: Vector, off: Vector, A: Array, b: Vector) -> float:
-    """At most min_i (b - A y)_i for every y within ``off`` of ``value``."""
-    size = np.abs(b) + np.abs(A) @ np.abs(value)
-    unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
-    return float(np.nextafter((b - A @ value - unsure).min(), -np.inf))
-
-
-def floats_around(value: Fraction) -> tuple[float, float]:
-    """The floats around a fraction, the same one twice where it is one."""
-    try:
-        near = float(value)
-    except OverflowError:
-        big = float(np.finfo(np.float64).max)
-        return (big, math.inf) if value > 0 else (-math.inf, -big)
-    below = near if Fraction(near) <= value else math.nextafter(near, -math.inf)
-    return below, near if Fraction(near) >= value else math.nextafter(near, math.inf)
+    rooms = (room_left(A, b, value, off) for A, b in groups)
+    return max(float(np.nextafter((room - unsure).min(), -np.inf)) for room, unsure in rooms)
 
 
 def check_domain(network: Network, domain: Domain | None) -> None:
     if domain is None:
         raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
     domain.check_dimension(network.input_size)
-    for index, layer in enumerate(network.layers):
-        if layer.activation.kind == "step":
-            raise InvalidInputError(
-                f"layer {index} ({layer.name or 'unnamed'}) has {layer.activation} units; maxima "
-                "are defined here for relu and leaky units"
-            )
+    network.check_continuous("maxima are defined here for relu and leaky units")

@@ -92,6 +92,17 @@ class Rewriter:
         """Say how the next old value is recovered from the new ones."""
         self.expressed.append(recovered)
 
+    def recover(self, kept: NDArray[np.intp], factor: Vector, constant: Vector) -> None:
+        """Say that the last new layer's units, by these factors, are some of the next old value's.
+
+        The others are constant. A step unit has its value whatever its row was divided by.
+        """
+        targets, worth = np.full(len(constant), -1, dtype=np.intp), np.ones(len(constant))
+        targets[kept] = np.arange(len(kept))
+        if self.layers[-1].activation.kind != "step":
+            worth[kept] = factor
+        self.express(Affine({len(self.layers): one_hot(targets, worth, len(kept))}, constant))
+
     def finish(self) -> Network:
         """The new network; a map that reads nothing gets a zero matrix, as file formats need."""
         output = self.incoming(self.network.output)

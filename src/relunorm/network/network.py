@@ -248,6 +248,13 @@ class Network(Shown):
         """Whether every map reads exactly the value before it: a plain perceptron."""
         return all(affine.sources == (k,) for k, affine in enumerate(self.maps))
 
+    def check_continuous(self, why: str) -> None:
+        """Raise `InvalidInputError` where the network jumps: its units may have no step."""
+        for index, layer in enumerate(self.layers):
+            if layer.activation.kind == "step":
+                name = layer.name or "unnamed"
+                raise InvalidInputError(f"layer {index} ({name}) has step units; {why}")
+
     def weights(self) -> tuple[list[Matrix], list[Vector]]:
         """The matrices and biases of a plain perceptron (`is_chain`), the output's last."""
         if not self.is_chain:

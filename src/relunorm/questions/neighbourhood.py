@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.problem import Bounds, Problem
@@ -97,9 +98,7 @@ def distance(x: Vector, y: Vector, norm: float, scale: Vector | None = None) -> 
     if scale is not None:
         steps = [s / Fraction(u) for s, u in zip(steps, scale.tolist(), strict=True) if u]
     if norm == np.inf or norm == 1:
-        exact = max(steps) if norm == np.inf else sum(steps, Fraction(0))
-        near = float(exact)
-        return near if Fraction(near) >= exact else float(np.nextafter(near, np.inf))
+        return float_above(max(steps) if norm == np.inf else sum(steps, Fraction(0)))
     square = sum((s * s for s in steps), Fraction(0))
     near = float(np.sqrt(float(square)))
     while Fraction(near) ** 2 < square:

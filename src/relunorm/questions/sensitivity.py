@@ -195,11 +195,7 @@ def sensitivity(
     ([[-2.0, 0.0]], [[1.0, 0.0]], [['', 'unused']])
     """
     network: Network = model
-    for layer in network.layers:
-        if layer.activation.kind == "step":
-            raise InvalidInputError(
-                f"layer {layer.name or 'unnamed'} has step units, which have no slope"
-            )
+    network.check_continuous("they have no slope")
     if not (domain.bounding_box.halfwidth > 0).any():
         raise InvalidDomainError("the domain is a single point, where nothing varies")
     if names is None:

@@ -134,11 +134,7 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
     """
     budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
-    for index, layer in enumerate(network.layers):
-        if layer.activation.kind == "step":
-            raise InvalidInputError(
-                f"layer {index} has step units; regions are defined here for relu and leaky units"
-            )
+    network.check_continuous("regions are defined here for relu and leaky units")
     parts: list[_Part] = []
     try:
         for part in _followed(network, vertices, _stretches(network, budget.clock)):

@@ -61,7 +61,7 @@ def follow(
         out[again] = network((1 - share) * a + share * b)
     wide = _wide(t)
     t, out = t[wide], out[wide]
-    return t, _patterns(network, kept, t), out
+    return t, _patterns(kept, t), out
 
 
 def _wide(t: Array) -> NDArray[np.bool_]:
@@ -220,9 +220,7 @@ def _insert(
     return spread(t), [spread(row) for row in rows], live
 
 
-def _patterns(
-    network: Network, kept: list[tuple[Array, NDArray[np.bool_]]], t: Array
-) -> NDArray[np.uint8]:
+def _patterns(kept: list[tuple[Array, NDArray[np.bool_]]], t: Array) -> NDArray[np.uint8]:
     """Patterns on the final pieces: each lies in one piece of every earlier list."""
     middle = (t[1:] + t[:-1]) / 2
     bits = [rows[np.searchsorted(ends, middle) - 1] for ends, rows in kept]

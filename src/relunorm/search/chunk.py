@@ -32,11 +32,11 @@ ROOM, MOST_ROOM = 64, 1 << 25
 class Space:
     """Scratch memory of one thread, with room for some nodes."""
 
-    def __init__(self, form: Form, units: int, nodes: int = ROOM):
+    def __init__(self, form: Form, units: int):
         d, groups, goals = len(form.lo), len(form.firsts) - 1, int(form.firsts[-1])
         self.memory = new_memory(form, units)
         room = node_size.py_func(units, form.known + 64, d, goals, groups)
-        self.arena = np.zeros(max(min(nodes * room, MOST_ROOM), 4 * room))
+        self.arena = np.zeros(max(min(ROOM * room, MOST_ROOM), 4 * room))
         self.stack = np.zeros((256, 5), np.int64)
         self.tape = np.zeros(0)
 

@@ -23,7 +23,7 @@ from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.search.rational_programme import (
@@ -134,9 +134,7 @@ class _Search:
         target: Fraction | None,
         most: int | None,
     ):
-        for index, layer in enumerate(network.layers):
-            if layer.activation.kind == "step":
-                raise InvalidInputError(f"layer {index} has step units; a maximum may not exist")
+        network.check_continuous("a maximum may not exist")
         self.network, self.clock, self.target, self.most = network, clock, target, most
         self.maps = [_entries(affine) for affine in network.maps]
         self.goals = [
@@ -183,7 +181,7 @@ class _Search:
                 if ends[j][1] > -ends[j][0]:
                     sides.reverse()
                 return all(self.reached or self.explore(side, forms) for side in sides)
-            forms = [*forms, [_bent(f, slope, *e) for f, e in zip(z, ends, strict=True)]]
+            forms = [*forms, [_bent(f, slope, low) for f, (low, _) in zip(z, ends, strict=True)]]
         self._finish(place, _pulled(self.maps[-1], forms))
         return True
 
@@ -327,7 +325,7 @@ def _line(
     return (above, ZERO) if high > -low else (below, ZERO)
 
 
-def _bent(form: Form, slope: Fraction, low: Fraction, high: Fraction) -> Form:
+def _bent(form: Form, slope: Fraction, low: Fraction) -> Form:
     """A unit that keeps its sign."""
     if low >= 0:
         return form

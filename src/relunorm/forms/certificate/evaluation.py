@@ -63,7 +63,7 @@ class _Rounding:
         self.network = network
         self.unit, self.least = PRECISION[dtype]
         self.narrow = dtype == "float32"
-        size = np.maximum(np.abs(reach.lo), np.abs(reach.hi))
+        size = reach.span
         self.sizes = [size]
         self.errors = [self.unit * size + self.least if self.narrow else np.zeros(len(size))]
         self.local: list[Vector] = []

@@ -230,7 +230,7 @@ class Matcher:
             trial = Relation.fresh(form.size)
             trial.kind[units[near]] = LINEAR
             trial.block[units[near]], trial.index[units[near]] = layer, linear[pair[near]]
-            span = walk.transferred(side, form, error, trial)
+            span = walk.transferred(form, error, trial)
             slope, constant, flat = straighten(activation, span)
             flat &= trial.kind == LINEAR
             already = relation.kind == LINEAR  # its bounds carry over all the same

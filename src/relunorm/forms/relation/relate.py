@@ -208,15 +208,15 @@ class Walk:
         form, error = self.minus(left, right, factors)
         return outward.up(self.span(form, error).largest, 2)
 
-    def transferred(self, side: Side, k_form: Affine, error: Vector, relation: Relation) -> Range:
+    def transferred(self, form: Affine, error: Vector, relation: Relation) -> Range:
         """Bounds that carry over to LINEAR units from the unit of the first network they name."""
-        low, high = np.full(k_form.size, -np.inf), np.full(k_form.size, np.inf)
+        low, high = np.full(form.size, -np.inf), np.full(form.size, np.inf)
         named = (relation.kind == LINEAR) & (relation.block >= 0)
         first = self.sides[0]
         for layer in np.unique(relation.block[named]):
             here = np.flatnonzero(named & (relation.block == layer))
             units = relation.index[here]
-            theirs, ours = rows(first.forms[layer], units), rows(k_form, here)
+            theirs, ours = rows(first.forms[layer], units), rows(form, here)
             factor = proportion(ours, theirs, self.ranges)
             shift = ours.bias - factor * theirs.bias
             moved = Affine(ours.terms, ours.bias - shift)
@@ -268,7 +268,7 @@ class Walk:
             value_error[here] = self._jump(side, here, activation, off) if step else steep * off
             span = self._inherited(span, here, b, target[here], sign * relation.factor[here], off)
         linear = kind == LINEAR
-        span = span.meet(self.transferred(side, form, error, relation))
+        span = span.meet(self.transferred(form, error, relation))
         side.ranges[-1] = span
         side.boxes.append(span.after(activation))
         value_error[linear] = _bend(activation, span, relation)[linear]

@@ -129,7 +129,7 @@ class _State:
         self._note(after, [c for c in range(len(rows)) if c not in set(found.kept)])
         self._keep(after, found.kept)
         made: dict[int, Step | None] = {number: replace(step, weight=weight, bias=found.bias)}
-        self._rewrite(number, made, readers, found)
+        self._rewrite(made, readers, found)
         return True
 
     def _through(self, number: int, after: int, rules: Rules) -> bool:
@@ -174,7 +174,7 @@ class _State:
             self._keep(last, found.kept)
         else:  # some channels stand for those of the first map, about which less is known
             self.dead.pop(last, None)
-        self._rewrite(number, made, readers, found)
+        self._rewrite(made, readers, found)
         return True
 
     def _only_reader(self, number: int) -> int | None:
@@ -232,7 +232,7 @@ class _State:
         return bool(copies) or not any(reader.bent for reader in readers)
 
     def _rewrite(
-        self, number: int, made: dict[int, Step | None], readers: Sequence[_Reader], found: _Found
+        self, made: dict[int, Step | None], readers: Sequence[_Reader], found: _Found
     ) -> None:
         """Put the new steps in, drop those that are None, and let the readers read anew."""
         steps: list[Step | None] = list(self.structure.steps)

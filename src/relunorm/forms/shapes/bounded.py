@@ -16,7 +16,7 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidDomainError, RelunormError
 from relunorm.forms.outward import Range
 from relunorm.forms.outward import span as span_of
-from relunorm.forms.rewrite import Rewriter, dense_rows, divided, one_hot, row_norms, rows, stacked
+from relunorm.forms.rewrite import Rewriter, dense_rows, divided, row_norms, rows, stacked
 from relunorm.forms.shapes.rescaling import norms, without_output_bias
 from relunorm.network import Activation, Affine, Layer, Network
 
@@ -153,13 +153,9 @@ def clipped(network: Network, ranges: Sequence[Range], order: int, reach: Reach)
         constant[kept] += np.where(active, above, np.where(dead, below, 0.0))[kept] * (
             part.bias - new.bias * factor
         )
-        value = rewriter.emit(new, layer.activation, layer.name, [None] * len(kept))
+        rewriter.emit(new, layer.activation, layer.name, [None] * len(kept))
         boxes.append(span_of(new, boxes, reach).after(layer.activation))
-        targets, worth = np.full(affine.size, -1, dtype=np.intp), np.ones(affine.size)
-        targets[kept] = np.arange(len(kept))
-        if layer.activation.kind != "step":
-            worth[kept] = factor
-        rewriter.express(Affine({value: one_hot(targets, worth, len(kept))}, constant))
+        rewriter.recover(kept, factor, constant)
     return rewriter.finish()
 
 
@@ -227,7 +223,7 @@ def check_l1(network: Network, reach: Reach) -> L1Facts:
 
     Values are bounded by intervals layer by layer, which is how the theorem is proved.
     """
-    size = float(np.maximum(np.abs(reach.lo), np.abs(reach.hi)).max())
+    size = float(reach.span.max())
     positive = bool((reach.lo >= 0).all())
     weight = bias = activation = 0.0
     limit = size if positive else 2 * size

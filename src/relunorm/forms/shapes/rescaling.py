@@ -21,7 +21,6 @@ from relunorm.forms.rewrite import (
     Rewriter,
     check_scaling,
     divided,
-    one_hot,
     row_norms,
     rows,
     scaled,
@@ -49,7 +48,6 @@ def rescaled(network: Network, measure: Measure, *, fold_zero: bool) -> Network:
     rewriter = Rewriter(network)
     for k, layer in enumerate(network.layers):
         affine = rewriter.incoming(layer.affine)
-        size = affine.size
         empty = (row_norms(affine, 1) == 0) & fold_zero
         kept = np.flatnonzero(~empty)
         constant = np.where(empty, layer.activation.apply_(affine.bias.copy()), 0.0)
@@ -58,18 +56,14 @@ def rescaled(network: Network, measure: Measure, *, fold_zero: bool) -> Network:
             continue
         part = rows(affine, kept)
         factor = measure(k, part)
-        value = rewriter.emit(
+        rewriter.emit(
             divided(part, factor),
             layer.activation,
             layer.name,
             [(k, int(i)) for i in kept],
-            layer.shape if len(kept) == size else (),
+            layer.shape if len(kept) == affine.size else (),
         )
-        targets, worth = np.full(size, -1, dtype=np.intp), np.ones(size)
-        targets[kept] = np.arange(len(kept))
-        if layer.activation.kind != "step":
-            worth[kept] = factor
-        rewriter.express(Affine({value: one_hot(targets, worth, len(kept))}, constant))
+        rewriter.recover(kept, factor, constant)
     return rewriter.finish()
 
 
