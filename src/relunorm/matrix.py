@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from relunorm.errors import UnsupportedFormatError
 
-Vector: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
+Vector: TypeAlias = Array
 #: ``NDArray[np.float64] | sp.csr_array``; scipy ships no types, so checkers see Any.
 Matrix: TypeAlias = Any
 

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.dyadic import Dyadic, dyadic, product
 from relunorm.arithmetic.floats import SMALLEST, gamma, slack
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Network
-
-Array = NDArray[np.float64]
 
 #: Networks with more parameters than this are not evaluated in whole numbers: a second or so.
 PARAMETERS = 1_000_000

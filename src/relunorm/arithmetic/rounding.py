@@ -30,17 +30,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import TINY, UNIT, gamma, grain
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
 
 if TYPE_CHECKING:
     from relunorm.domain import Domain
 
-Array = NDArray[np.float64]
 Bounds = Sequence[tuple[Vector, Vector]]
 
 #: Roundings counted for every row besides those of its sum: slopes, shifts, window coordinates.

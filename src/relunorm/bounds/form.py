@@ -28,10 +28,8 @@ from relunorm.bounds.kernel import EPS, TINY
 from relunorm.bounds.problem import Bounds
 from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
-
-Array = NDArray[np.float64]
 
 #: Goals are computed with one rounding an entry while they take at most this many products.
 MOST_EXACT = 1 << 21

@@ -30,9 +30,7 @@ from relunorm import matrix as mx
 from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.matrix import Matrix, Vector
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array, Matrix, Vector
 
 #: Backward passes hold at most this many doubles per array at a time.
 CHUNK_DOUBLES = 1 << 22

@@ -19,10 +19,8 @@ from relunorm import matrix as mx
 from relunorm.bounds.highs import maximization
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine
-
-Array = NDArray[np.float64]
 
 #: The tightest feasibility tolerance HiGHS is asked for.
 TOLERANCE = 1e-9

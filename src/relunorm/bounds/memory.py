@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form
 from relunorm.compiled.groups import group
+from relunorm.matrix import Array
 
-Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 #: Inputs and open units of a node whose programme is solved, together.

@@ -12,14 +12,12 @@ tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import backward, forward, part, row_at
 from relunorm.bounds.memory import Node
 from relunorm.compiled.addresses import placed
 from relunorm.compiled.groups import views
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array
 
 
 @part

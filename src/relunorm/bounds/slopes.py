@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 
-Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 
 #: Length of the first steps.

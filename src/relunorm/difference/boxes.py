@@ -19,9 +19,7 @@ from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.difference.linear import Bounded
 from relunorm.difference.pair import Pair
 from relunorm.errors import InvalidInputError, TimeLimitError
-from relunorm.matrix import Vector
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array, Vector
 
 #: Boxes cut at a time, and kept at most.
 BATCH, POOL = 256, 200_000

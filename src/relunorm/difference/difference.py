@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference import boxes, quadratic
@@ -14,10 +13,8 @@ from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import ALIKE, pair_up
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, TimeLimitError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
-
-Array = NDArray[np.float64]
 
 #: Inputs that vary, at most, for boxes to be cut; beyond, halving one of them changes too little.
 FEW_INPUTS = 8

@@ -26,9 +26,7 @@ from relunorm.bounds.linear import chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Kink
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.pair import Pair, PairedMap
-from relunorm.matrix import Vector
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array, Vector
 
 #: Coefficients per pass over the rows of a map.
 CHUNK = 1 << 20

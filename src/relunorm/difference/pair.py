@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Network
-
-Array = NDArray[np.float64]
 
 #: Weights that differ by no more than this share belong to copies.
 ALIKE = 0.5

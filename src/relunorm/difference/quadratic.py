@@ -34,9 +34,7 @@ from relunorm.clock import Clock
 from relunorm.difference.linear import LayerBounds
 from relunorm.difference.pair import Pair, PairedMap
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array, Vector
 
 #: Numbers y that a matrix may couple; a step of the descent costs the cube of that.
 MOST = 1500

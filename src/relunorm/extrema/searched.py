@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.certain import (
     PARAMETERS,
@@ -19,12 +18,11 @@ from relunorm.arithmetic.floats import float_below
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 
-Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.matrix import Array
 
-Array = NDArray[np.float64]
 StepKind = Literal[
     "pair",
     "softmax",

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.matrix import Array
 from relunorm.network.layer import Layer
 
 if TYPE_CHECKING:
     from relunorm.network.network import Network
-
-Array = NDArray[np.float64]
 
 
 def slopes_under(layers: Iterable[Layer], patterns: NDArray[np.bool_]) -> Iterator[Array]:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, PropertyFileError
-from relunorm.matrix import Vector, dense
+from relunorm.matrix import Array, Vector, dense
 from relunorm.network import Affine, Network
 from relunorm.questions.vnnlib import LARGEST, Assertions, Linear
 
-Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
@@ -23,10 +22,9 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, NormBall
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
 
-Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
 #: Steps of the common attack, and entries of one batch.

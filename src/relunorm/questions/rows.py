@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.decide import checked
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.questions.classes import Classes, label_numbers
 from relunorm.questions.neighbourhood import (
@@ -22,8 +22,6 @@ from relunorm.questions.neighbourhood import (
     wrong_outputs,
 )
 from relunorm.questions.robustness import RowRobustness
-
-Array = NDArray[np.float64]
 
 
 class Rows:

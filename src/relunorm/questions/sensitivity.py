@@ -22,7 +22,7 @@ from relunorm.lipschitz.search.climb import Climb, compile_kernels
 from relunorm.lipschitz.search.proof import Claim, SlopeProof
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.network.head import of_words
 from relunorm.search.tape import Tape
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 #: An interval counts as exact if what is proved and what is attained differ by this, relative to
 #: the largest slope of the output.

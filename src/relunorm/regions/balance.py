@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Affine, Layer, Network
 
 #: Exponents of the largest weights of all maps may add up to this without any scaling.
@@ -31,7 +32,6 @@ ORDINARY = (2.0**-100, 2.0**100)
 LOWEST, NONE = -1021, -(2**40)
 
 Exponents = NDArray[np.int64]
-Array = NDArray[np.float64]
 
 
 def balanced(network: Network) -> Network:

@@ -20,12 +20,11 @@ from relunorm.clock import INTERRUPTED, Clock
 from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.search.work import Budget
 from relunorm.regions.segments import follow
-
-Array = NDArray[np.float64]
 
 #: A leg through a network of so many entries or units is followed in so many parts where a clock
 #: waits.

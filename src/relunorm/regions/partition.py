@@ -21,6 +21,7 @@ from relunorm.domain import Domain
 from relunorm.domain.documents import domain_from_dict
 from relunorm.errors import InvalidInputError
 from relunorm.io.archive import decode, encode
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.geometry import locate as relations
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 #: What a file of regions calls itself, and what it says of the search.
 SCHEMA = "relunorm.regions.file/3"

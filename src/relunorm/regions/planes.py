@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, accepts, as_rectangle
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 #: The copy of the weights that the search makes may take this many bytes.
 PACKED_LIMIT = 4 << 30

@@ -16,6 +16,7 @@ from relunorm.domain import Ball, Domain
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.network.patterns import forms_under, slopes_under
 from relunorm.regions.balance import balanced
@@ -25,8 +26,6 @@ from relunorm.regions.geometry.locate import pattern_beyond
 from relunorm.regions.geometry.polytopes import Cell, Geometry, Wall
 from relunorm.regions.kernels.pack import ROUNDING, affine_maps, check_units
 from relunorm.regions.search.window import open_window, point_in_ball
-
-Array = NDArray[np.float64]
 
 #: Above this many inputs, polytopes are computed by a general solver.
 COMPILED_UP_TO = 24

@@ -13,10 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.matrix import Array
 from relunorm.network import Affine, Network
 from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE
-
-Array = NDArray[np.float64]
 
 #: Crossings nearer than this on a segment are one breakpoint.
 RESOLUTION = 2.0**-46

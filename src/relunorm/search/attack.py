@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.clock import Clock
 from relunorm.domain import Domain
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.pieces import Walk, walkable
-
-Array = NDArray[np.float64]
 
 #: Starts of a round, steps of a start, and entries of a batch at most.
 STARTS, STEPS, ENTRIES = 64, 24, 1 << 22

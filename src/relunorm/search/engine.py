@@ -21,7 +21,7 @@ from relunorm.bounds.form import Form, fits, triangular
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.attack import Attack
 from relunorm.search.chunk import Found, Space, explored
@@ -42,8 +42,6 @@ from relunorm.search.root import (
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
 from relunorm.sweep.ambient import Placement
-
-Array = NDArray[np.float64]
 
 #: With few inputs coordinates are cut while more units than this are open.
 OPEN_UNITS = 28

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import part
 from relunorm.bounds.node import node_of
+from relunorm.matrix import Array
 from relunorm.search.tape import CLOSED
 
 if TYPE_CHECKING:
     from relunorm.search.root import Task
-
-Array = NDArray[np.float64]
 
 
 @part

@@ -23,11 +23,10 @@ from relunorm.bounds.problem import Bounds, few_threads
 from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
 from relunorm.search.tape import CLOSED, BrokenTape
 
-Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
 
 

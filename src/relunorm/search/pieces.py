@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock
 from relunorm.compiled.simplex import FOUND, maximize, workspace
 from relunorm.domain import Domain
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.network.patterns import forms_under
-
-Array = NDArray[np.float64]
 
 #: Inputs, and multiplications for the walls of a piece, at most.
 MOST_INPUTS, MOST_WORK = 32, 1e6

@@ -11,20 +11,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.bounds.form import fits, triangular
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.folding import fold
 from relunorm.search.replay import Replayed, replay, replay_whole, warm_up
 from relunorm.search.tape import BrokenTape, Ended, Tape
-
-Array = NDArray[np.float64]
 
 #: What a claim leaves, relative, for a machine that adds in another order.
 MARGIN = 1e-12

@@ -20,6 +20,7 @@ from relunorm.bounds.node import bound_of, node_size, parts
 from relunorm.bounds.tighten import tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.search.chunk import Space
 from relunorm.search.entries import load, size
@@ -27,8 +28,6 @@ from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.halves import half, move_down, push, straightened, topmost
 from relunorm.search.root import Task, first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
-
-Array = NDArray[np.float64]
 
 #: What `_walk` says.
 HOLDS, FAILS, NO_ROOM = 0, 1, 2

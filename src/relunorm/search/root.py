@@ -13,10 +13,8 @@ from relunorm.bounds.form import Form
 from relunorm.bounds.memory import new_memory
 from relunorm.bounds.node import node_of, node_size
 from relunorm.compiled.groups import group
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.search.folding import Start
-
-Array = NDArray[np.float64]
 
 #: Steps of descent at a node, and for a goal at the root.
 STEPS, ROOT_STEPS = 20, 60

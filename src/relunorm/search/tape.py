@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from relunorm.matrix import Array
 
 #: Bytes kept in memory, and numbers of a piece that is put together.
 IN_MEMORY, PIECE = 1 << 26, 1 << 16

@@ -17,11 +17,9 @@ from relunorm.bounds.problem import Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.domain.inside import is_flat, onto_plane
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.network.patterns import pulled_back
-
-Array = NDArray[np.float64]
 
 #: Points of one batch times units of the network, at most.
 CHUNK_DOUBLES = 1 << 20

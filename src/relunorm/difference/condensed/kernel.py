@@ -14,9 +14,9 @@ from relunorm.difference.condensed.memory import Flat, flatten, new_memory
 from relunorm.difference.condensed.rows import put_in
 from relunorm.difference.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.difference.pair import pair_up
+from relunorm.matrix import Array
 from relunorm.network import Network
 
-Array = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
 #: Steps that tune the slopes of a bound. Where more than this share of all units is open, no slopes

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import TINY, gamma
 from relunorm.compiled.groups import group
 from relunorm.difference.pair import Pair
+from relunorm.matrix import Array
 
-Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 

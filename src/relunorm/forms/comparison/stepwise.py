@@ -20,17 +20,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from relunorm.clock import Clock
 from relunorm.domain import Box
 from relunorm.io.graph.structured import compute, faithful, multiplied_out
 from relunorm.io.graph.windows import sliding_windows
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.network.layer import RELU
 from relunorm.network.structure import Step, Structure
 
-Array = NDArray[np.float64]
 #: Rounding of one operation in float64.
 UNIT = 2.0**-53
 #: How many roundings of the sum it is a weighted sum may differ by and still count as the same.

@@ -21,12 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.matrix import Array
 from relunorm.network.patterns import slopes_under
 
 if TYPE_CHECKING:
     from relunorm.regions.region import Region
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.partition import Regions
 from relunorm.regions.search.engines import clipped
-
-Array = NDArray[np.float64]
 
 #: Scores that differ by less than this share of the largest one tie.
 TIED = 1e-9

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain.base import lengths
+from relunorm.matrix import Array
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import TOLERANCE, affine_maps
 from relunorm.regions.partition import Regions
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 #: Facets seen from both sides have the same middle to this share of the domain's half-width.

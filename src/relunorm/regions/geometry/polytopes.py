@@ -16,11 +16,10 @@ from relunorm.clock import compiling
 from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.geometry import sparse_walls
 from relunorm.regions.search.window import Window
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

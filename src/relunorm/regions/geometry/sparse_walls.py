@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from relunorm.bounds.highs import maximization
 from relunorm.clock import Clock, Teller
 from relunorm.errors import RelunormError
-
-Array = NDArray[np.float64]
+from relunorm.matrix import Array
 
 
 def facet_rows(

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.jit import allocating, kernel, part
 from relunorm.compiled.simplex import FOUND, maximize
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import TOLERANCE
 from relunorm.regions.kernels.tree_state import start_layer
-
-Array = NDArray[np.float64]
 
 
 def cell_rows(net: Any, state: Any, bits: NDArray[np.int8]) -> tuple[Array, Array, Any]:

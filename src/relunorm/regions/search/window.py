@@ -17,17 +17,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
+from relunorm.matrix import Array
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
 from relunorm.regions.kernels.pack import Packed, pack
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

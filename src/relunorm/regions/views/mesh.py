@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
+from relunorm.matrix import Array
 from relunorm.regions.geometry.boundaries import LevelSet
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

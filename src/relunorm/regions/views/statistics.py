@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Domain, RandomState
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.lines import along
 from relunorm.regions.partition import Regions
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
