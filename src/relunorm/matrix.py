@@ -86,6 +86,13 @@ def row_counts(matrix: Matrix) -> Vector:
     return np.count_nonzero(matrix, axis=1).astype(np.float64)
 
 
+def row_maxima(matrix: Matrix) -> Vector:
+    """The largest absolute entry of each row; 0 where it has none."""
+    if not min(matrix.shape):
+        return np.zeros(matrix.shape[0])
+    return dense(abs(matrix).max(axis=1)).ravel()
+
+
 def triples(matrix: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
     """Row, column and value of every entry that is not 0."""
     ends, columns, values = csr_parts(matrix)

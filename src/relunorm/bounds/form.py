@@ -108,7 +108,7 @@ def _kept(network: Network, bounds: Bounds | None) -> list[NDArray[np.intp]]:
         if bounds is not None and layer.activation.kind == "step":
             mask &= (bounds.lower[index] <= 0) & (bounds.upper[index] >= 0)
         elif bounds is not None:
-            mask &= (bounds.lower[index] < 0) & (bounds.upper[index] > 0)
+            mask &= bounds.bent(index)
         kept.append(np.flatnonzero(mask))
     return kept
 

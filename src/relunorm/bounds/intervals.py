@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain.base import lengths
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Matrix, Vector, row_maxima
 
 
 def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vector, Vector]:
@@ -105,7 +105,7 @@ def _exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: i
 
 def _row_norms(matrix: Matrix) -> Vector:
     if sp.issparse(matrix):
-        size = abs(matrix).max(axis=1).toarray().ravel()
+        size = row_maxima(matrix)
         unit = np.where(size > 0, size, 1.0)  # squares underflow early
         scaled = matrix.multiply(1 / unit[:, None]).tocsr()
         return unit * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())

@@ -146,6 +146,14 @@ class Bounds:
         """max |value k| entry by entry."""
         return np.maximum(np.abs(self.low[value]), np.abs(self.high[value]))
 
+    def bent(self, index: int) -> NDArray[np.bool_]:
+        """Whether the bounds of a layer's units leave their signs open."""
+        return (self.lower[index] < 0) & (self.upper[index] > 0)
+
+    def sides(self, index: int, units: Any, signs: Any) -> Vector:
+        """Upper bounds of signs * z[units] of a layer."""
+        return np.where(signs > 0, self.upper[index][units], -self.lower[index][units])
+
     def append(self, lower: Vector, upper: Vector) -> None:
         """Add the next layer's bounds."""
         self.lower.append(lower)

@@ -274,9 +274,7 @@ def row_sizes(affine: Affine) -> Vector:
     """The largest magnitude in every row, the bias included."""
     largest = np.abs(affine.bias)
     for matrix in affine.terms.values():
-        if min(matrix.shape):
-            size: Any = abs(matrix).max(axis=1)
-            largest = np.maximum(largest, mx.dense(size).ravel())
+        largest = np.maximum(largest, mx.row_maxima(matrix))
     return largest
 
 

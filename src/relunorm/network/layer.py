@@ -106,6 +106,11 @@ class Affine:
         return len(self.bias)
 
     @property
+    def nnz(self) -> int:
+        """How many weights are stored."""
+        return sum(map(mx.nnz, self.terms.values()))
+
+    @property
     def sources(self) -> tuple[int, ...]:
         """The values this map reads, in order."""
         return tuple(self.terms)

@@ -241,7 +241,7 @@ class Network(Shown):
         """
         if self.structure is not None and self.structure.convolves:
             return self.structure.parameters
-        return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
+        return sum(a.size + a.nnz for a in self.maps)
 
     @property
     def is_chain(self) -> bool:
@@ -447,7 +447,7 @@ class Network(Shown):
         def describe(affine: Affine) -> dict[str, Any]:
             return {
                 "reads": list(affine.sources),
-                "parameters": affine.size + sum(map(mx.nnz, affine.terms.values())),
+                "parameters": affine.size + affine.nnz,
                 "sparse": any(map(sp.issparse, affine.terms.values())),
             }
 

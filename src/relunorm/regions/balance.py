@@ -8,8 +8,6 @@ to be undone but the inputs' own factors.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -116,11 +114,7 @@ def extent(affine: Affine) -> int:
     """How far the largest weight of any row is from 1, in powers of two."""
     most = 0
     for matrix in affine.terms.values():
-        if not min(matrix.shape):
-            continue
-        top: Any = matrix.max(axis=1)
-        bottom: Any = matrix.min(axis=1)
-        rows = np.maximum(mx.dense(top).ravel(), -mx.dense(bottom).ravel())
+        rows = mx.row_maxima(matrix)
         most = max(most, int(np.abs(np.frexp(rows[rows > 0])[1]).max(initial=0)))
     return most
 

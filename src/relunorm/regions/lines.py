@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.clock import INTERRUPTED, Clock
 from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
@@ -163,7 +162,7 @@ class _Part(NamedTuple):
 
 def _stretches(network: Network, clock: Clock) -> int:
     """In how many parts to follow a leg: nobody looks at the clock within one."""
-    entries = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values())
+    entries = sum(affine.nnz for affine in network.maps)
     large = entries > MANY_ENTRIES or network.units > MANY_UNITS
     return STRETCHES if clock.limited and large else 1
 

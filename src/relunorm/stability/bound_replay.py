@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
@@ -195,7 +194,7 @@ def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: in
     """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
     if not problem.reach.domain.flat_sided:
         return np.inf
-    if sum(mx.nnz(m) for a in problem.maps[:index] for m in a.terms.values()) > MOST_ENTRIES:
+    if sum(a.nnz for a in problem.maps[:index]) > MOST_ENTRIES:
         return np.inf
     total = sign * _fraction(problem.maps[index].bias[row])
     pending: dict[int, Row] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.slopes import optimize
@@ -54,7 +53,7 @@ class Query:
     def failed(self) -> bool:
         """Whether a side was asked about that is still open."""
         return any(
-            (self.bounds.upper[k][unit] if sign > 0 else -self.bounds.lower[k][unit]) > 0
+            self.bounds.sides(k, unit, sign) > 0
             for k, unit, sign in self.tried
             if k < len(self.bounds.lower)
         )
@@ -116,9 +115,8 @@ class Query:
 
     def _tighten(self, index: int) -> None:
         """A few steps on the slopes of every open side of a layer that others will rest on."""
-        bent = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
-        open_units = np.flatnonzero(bent & self._read(index))
-        entries = sum(mx.nnz(m) for a in self.problem.maps[:index] for m in a.terms.values())
+        open_units = np.flatnonzero(self.bounds.bent(index) & self._read(index))
+        entries = sum(a.nnz for a in self.problem.maps[:index])
         kink = self.problem.kinks[index]
         if kink.linear or 4 * STEPS * len(open_units) * entries > WORK or not len(open_units):
             return

@@ -262,7 +262,7 @@ def ask_in_fractions(
 ) -> tuple[FractionProof | None, Vector | None]:
     """Decide a side without rounding where the network is small: a proof, or a point above 0."""
     cone = cone_of(problem, index, unit)
-    small = sum(mx.nnz(m) for a in cone.network.maps for m in a.terms.values()) <= MOST_WEIGHTS
+    small = sum(a.nnz for a in cone.network.maps) <= MOST_WEIGHTS
     steps = any(layer.activation.kind == "step" for layer in cone.network.layers)
     if steps or not small or not cone.domain.flat_sided:
         return None, None

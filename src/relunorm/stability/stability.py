@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.lp import relaxation
 from relunorm.bounds.problem import Bounds, Problem, few_threads
@@ -160,7 +159,7 @@ class _Search:
 
     def _free(self, index: int) -> Sides:
         """Both sides of every unit whose bounds leave the sign open."""
-        units = np.flatnonzero((self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0))
+        units = np.flatnonzero(self.bounds.bent(index))
         return np.tile(units, 2), np.repeat([1.0, -1.0], len(units))
 
     def _open(self, index: int) -> Sides:
@@ -178,11 +177,11 @@ class _Search:
     def _use(self, item: Proof) -> None:
         """Apply a proof, keep it, and note the units it decided."""
         index = item.layer
-        was = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+        was = self.bounds.bent(index)
         # Kept before it is applied: an interruption in between must not leave a bound unproved.
         self.items.append(item)
         apply(self.problem, self.bounds, item, fresh=True)
-        now = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+        now = self.bounds.bent(index)
         self.method[was & ~now] = item.method
 
     def _climb(self, index: int, starts: int) -> None:
@@ -193,7 +192,7 @@ class _Search:
         """Tuned slopes: for all free units when later layers gain from it, else for open sides."""
         units, signs = self._free(index)
         deeper = any(layer.has_units for layer in self.problem.network.layers[index + 1 :])
-        entries = sum(mx.nnz(m) for a in self.problem.maps[:index] for m in a.terms.values())
+        entries = sum(a.nnz for a in self.problem.maps[:index])
         tighten = deeper and 2 * STEPS * len(units) * entries < TUNING_WORK
         if not tighten:
             units, signs = self._open(index)
@@ -210,7 +209,7 @@ class _Search:
             iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
         )  # fmt: skip
         value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
-        now = np.where(signs > 0, self.bounds.upper[index][units], -self.bounds.lower[index][units])
+        now = self.bounds.sides(index, units, signs)
         width = (self.bounds.upper[index] - self.bounds.lower[index])[units]
         keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
         if len(keep):
@@ -238,7 +237,7 @@ class _Search:
             value = linear_upper(
                 self.problem, self.bounds, index, item.units, item.signs, item.slopes
             )
-            now = self.bounds.upper[index][unit] if sign > 0 else -self.bounds.lower[index][unit]
+            now = self.bounds.sides(index, unit, sign)
             if value[0] <= 0 or (self.problem.reach.rows and value[0] < now):
                 self._use(item)
         if points:

@@ -141,7 +141,7 @@ def shallow_cost(network: Network) -> float:
     if len(network.hidden) > 1:
         return inf
     longest = network.input_size + network.units
-    stages = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values()) * longest
+    stages = sum(affine.nnz for affine in network.maps) * longest
     return network.units * network.input_size * network.output_size + (
         stages if len(network.layers) > len(network.hidden) else 0
     )

@@ -111,10 +111,10 @@ def _detour(network: Network, affine: Affine, source: int, rules: Rules) -> _Det
     # what is left of every pair against the pair itself, in its own unit
     left = bent - 4 * near * whole
     over = np.asarray(mx.dense(left.max(axis=1)), dtype=np.float64).ravel()
-    moved = (_row_maxima(matrix) > 0) & (over <= 0)
+    moved = (mx.row_maxima(matrix) > 0) & (over <= 0)
     for later in affine.sources:  # rows that read what comes after the layer stay
         if later > source:
-            moved &= _row_maxima(affine.terms[later]) == 0
+            moved &= mx.row_maxima(affine.terms[later]) == 0
     if not moved.any():
         return None
     index = np.flatnonzero(moved)
@@ -231,9 +231,3 @@ def _without(
             terms[carried] = one_hot(target, np.ones(layer.width), width)
         rewriter.express(Affine(terms, np.zeros(layer.width)))
     return Reduced(rewriter.finish(), rewriter.origins, removed)
-
-
-def _row_maxima(matrix: Matrix) -> NDArray[np.float64]:
-    """The largest absolute entry of every row."""
-    size: Matrix = abs(matrix).max(axis=1)
-    return np.asarray(mx.dense(size), dtype=np.float64).ravel()
