@@ -93,6 +93,15 @@ def row_maxima(matrix: Matrix) -> Vector:
     return dense(abs(matrix).max(axis=1)).ravel()
 
 
+def row_entries(matrix: Matrix, row: int) -> tuple[NDArray[np.intp], Vector]:
+    """Columns and values of the entries of one row that are not 0."""
+    if sp.issparse(matrix):
+        part = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        return matrix.indices[part], matrix.data[part]
+    columns = np.flatnonzero(matrix[row])
+    return columns, matrix[row, columns]
+
+
 def triples(matrix: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
     """Row, column and value of every entry that is not 0."""
     ends, columns, values = csr_parts(matrix)

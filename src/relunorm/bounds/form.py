@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.bounds.kernel import EPS, TINY
-from relunorm.bounds.problem import Bounds
+from relunorm.bounds.problem import Bounds, Group
 from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Array, Vector
@@ -120,7 +120,7 @@ class TooLarge(Exception):
 def triangular(
     network: Network,
     reach: Reach,
-    groups: Sequence[tuple[Array, Vector]],
+    groups: Sequence[Group],
     bounds: Bounds | None = None,
 ) -> Form:
     """The form of ``network`` on a domain with goals rhs - A f for every group (A, rhs).

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain.base import lengths
-from relunorm.matrix import Matrix, Vector, row_maxima
+from relunorm.matrix import Matrix, Vector, row_entries, row_maxima
 
 
 def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vector, Vector]:
@@ -88,7 +88,7 @@ def _exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: i
     squares = Fraction(0)
     ball = problem.reach.domain.as_ball
     for source, matrix in affine.terms.items():
-        columns, weights = _row(matrix, row)
+        columns, weights = row_entries(matrix, row)
         for j, weight in zip(columns.tolist(), weights.tolist(), strict=True):
             w = sign * Fraction(weight)
             if source == 0 and ball is not None:
@@ -110,11 +110,3 @@ def _row_norms(matrix: Matrix) -> Vector:
         scaled = matrix.multiply(1 / unit[:, None]).tocsr()
         return unit * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())
     return lengths(matrix)
-
-
-def _row(matrix: Matrix, row: int) -> tuple[NDArray[np.intp], Vector]:
-    if sp.issparse(matrix):
-        part = slice(matrix.indptr[row], matrix.indptr[row + 1])
-        return matrix.indices[part], matrix.data[part]
-    columns = np.flatnonzero(matrix[row])
-    return columns, matrix[row, columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import grain
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Affine, Network
 
 #: Networks narrower than this are bounded on one thread.
@@ -127,6 +127,10 @@ def _grains(matrix: Matrix) -> Vector:
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     np.minimum.at(result, rows, grain(matrix.data[:, None], axis=1))
     return result
+
+
+#: Goals that count together: A and b of the rows b - A f, the least of which is their value.
+Group: TypeAlias = tuple[Array, Vector]
 
 
 class Bounds:

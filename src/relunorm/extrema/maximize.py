@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm.arithmetic.floats import float_above, float_below
+from relunorm.bounds.problem import Group
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.result import Maximum
-from relunorm.extrema.searched import Group, certain_value, check_domain, proof_of, ran, stopped
+from relunorm.extrema.searched import certain_value, check_domain, proof_of, ran, stopped
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network

@@ -15,15 +15,14 @@ from relunorm.arithmetic.certain import (
     room_left,
 )
 from relunorm.arithmetic.floats import float_below
+from relunorm.bounds.problem import Group
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError
-from relunorm.matrix import Array, Vector
+from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
-
-Group = tuple[Array, Vector]
 
 
 def stopped(search: Search, clock: Clock, interrupted: bool) -> str:

@@ -12,13 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from relunorm.bounds.problem import Group
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, PropertyFileError
-from relunorm.matrix import Array, Vector, dense
+from relunorm.matrix import dense
 from relunorm.network import Affine, Network
 from relunorm.questions.vnnlib import LARGEST, Assertions, Linear
-
-Group = tuple[Array, Vector]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relunorm.bounds.problem import Group
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
-from relunorm.questions.neighbourhood import Group, attack_all, quick_radius
+from relunorm.questions.neighbourhood import attack_all, quick_radius
 from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.questions.rows import Rows, is_real
 from relunorm.search.engine import warm_up

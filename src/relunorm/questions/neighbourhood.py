@@ -17,15 +17,14 @@ import numpy as np
 from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import linear_upper
-from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.problem import Bounds, Group, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, NormBall
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array, Vector
-from relunorm.network import IDENTITY, Affine, Layer, Network
-
-Group = tuple[Array, Vector]
+from relunorm.network import Network
+from relunorm.search.folding import with_goals
 
 #: Steps of the common attack, and entries of one batch.
 STEPS, ENTRIES = 8, 1 << 22
@@ -207,7 +206,7 @@ def quick_radius(
     Returns:
         0 where none of those that were tried is proved.
     """
-    goals = _goals(network, groups)
+    goals = with_goals(network, groups)
     below, above = -float(HALVINGS), 0.0  # exponents of two
     found = 0.0
     for attempt in range(TRIES):
@@ -222,21 +221,13 @@ def quick_radius(
     return found
 
 
-def _goals(network: Network, groups: Sequence[Group]) -> Network:
-    """A f(x) - b for all groups; the outputs are a linear stage, so that nothing is multiplied."""
-    A = np.concatenate([a for a, _ in groups])
-    b = np.concatenate([b for _, b in groups])
-    layers = [*network.layers, Layer(network.output, IDENTITY, "outputs")]
-    return Network(layers, Affine({len(layers): A}, -b), input_shape=network.input_shape)
-
-
 def _proved(goals: Network, groups: Sequence[Group], domain: Domain) -> bool:
-    """Whether in every group some row is positive everywhere."""
+    """Whether in every group some row is negative everywhere."""
     problem = Problem(goals, reach_of(domain))
     bounds, last = Bounds(problem), len(goals.layers)
     for index in range(last):
         bounds.append(*interval_bounds(problem, bounds, index))
     rows = np.arange(goals.output_size)
-    least = -linear_upper(problem, bounds, last, rows, -np.ones(len(rows)))
+    most = linear_upper(problem, bounds, last, rows, np.ones(len(rows)))
     ends = np.cumsum([len(b) for _, b in groups])[:-1]
-    return all(part.max(initial=-np.inf) > 0 for part in np.split(least, ends))
+    return all(part.min(initial=np.inf) < 0 for part in np.split(most, ends))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relunorm.bounds.problem import Group
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.decide import checked
@@ -15,7 +16,6 @@ from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.questions.classes import Classes, label_numbers
 from relunorm.questions.neighbourhood import (
-    Group,
     Neighbourhood,
     distance,
     neighbourhood,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from relunorm.bounds.problem import Group
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.matrix import Array, Vector
@@ -42,7 +43,7 @@ class Attack:
         self,
         network: Network,
         domain: Domain,
-        groups: Sequence[tuple[Array, Vector]],
+        groups: Sequence[Group],
         random_state: int | np.random.Generator | None,
     ):
         self.network, self.domain, self.groups = network, domain, groups

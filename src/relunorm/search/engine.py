@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form, fits, triangular
+from relunorm.bounds.problem import Group
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
@@ -99,7 +100,7 @@ class Search:
         self,
         network: Network,
         domain: Domain,
-        groups: Sequence[tuple[Array, Vector]],
+        groups: Sequence[Group],
         *,
         target: float | None = None,
         below: float = 0.0,

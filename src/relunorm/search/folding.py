@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 from relunorm.bounds.form import Form, TooLarge, fits, triangular
 from relunorm.bounds.layers import layer_bounds
 from relunorm.bounds.linear import Slopes, default_tilt, linear_upper
-from relunorm.bounds.problem import Bounds, few_threads
+from relunorm.bounds.problem import Bounds, Group, few_threads
 from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Array, Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
 from relunorm.search.tape import CLOSED, BrokenTape
-
-Group = tuple[Array, Vector]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +82,7 @@ def fold(
         counts: how many units to bound by the linear rule, to repeat what a clock has cut short.
     """
     with few_threads(network):
-        bounds, counts = layer_bounds(_with_goals(network, groups), reach, clock, counts)
+        bounds, counts = layer_bounds(with_goals(network, groups), reach, clock, counts)
         start = None
         if fits(network, bounds):
             try:
@@ -95,7 +93,7 @@ def fold(
     return Folded(groups, counts, bounds, start)
 
 
-def _with_goals(network: Network, groups: Sequence[Group]) -> Network:
+def with_goals(network: Network, groups: Sequence[Group]) -> Network:
     """The rows of all groups, rhs - A f, as a network that reads the output as it is."""
     layers = [*network.layers, Layer(network.output, IDENTITY)]
     A, rhs = (np.concatenate(part) for part in zip(*groups, strict=True))

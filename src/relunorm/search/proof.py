@@ -13,10 +13,10 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 
 from relunorm.bounds.form import fits, triangular
+from relunorm.bounds.problem import Group
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import Reach
-from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.folding import fold
@@ -49,7 +49,7 @@ class SearchProof(Document):
 
     digest: str
     reach: Reach
-    groups: tuple[tuple[Array, Vector], ...]
+    groups: tuple[Group, ...]
     limit: float
     strict: bool
     unit_steps: int
@@ -114,7 +114,7 @@ class SearchProof(Document):
         )
 
 
-def _group(group: Any) -> tuple[Array, Vector]:
+def _group(group: Any) -> Group:
     A, b = np.array(group["A"], dtype=np.float64), np.array(group["b"], dtype=np.float64)
     if A.ndim != 2 or b.shape != (len(A),) or not (np.isfinite(A).all() and np.isfinite(b).all()):
         raise ValueError("a group of goals has the wrong shape")

@@ -21,6 +21,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
+from relunorm.bounds.problem import Group
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError
@@ -36,8 +37,6 @@ from relunorm.search.rational_programme import (
     dot,
     solve,
 )
-
-Group = tuple[np.ndarray, Vector]
 
 
 @dataclass(frozen=True)

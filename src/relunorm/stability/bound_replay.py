@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import float_above
@@ -26,7 +25,7 @@ from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector, row_entries
 from relunorm.network import Affine, Network
 from relunorm.stability.bound_proofs import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
 
@@ -252,17 +251,10 @@ def _pull(affine: Affine, slopes: Row, pending: dict[int, Row]) -> None:
         row = pending.setdefault(source, {})
         for i, a in slopes.items():
             if a:
-                for j, weight in _entries(matrix, i):
+                columns, weights = row_entries(matrix, i)
+                for j, weight in zip(columns.tolist(), weights.tolist(), strict=True):
                     total = row.get(j, 0) + a * Fraction(weight)
                     if total:
                         row[j] = total
                     else:
                         row.pop(j, None)
-
-
-def _entries(matrix: Matrix, row: int) -> list[tuple[int, float]]:
-    if sp.issparse(matrix):
-        part = slice(matrix.indptr[row], matrix.indptr[row + 1])
-        return list(zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True))
-    columns = np.flatnonzero(matrix[row])
-    return list(zip(columns.tolist(), matrix[row, columns].tolist(), strict=True))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.bounds.form import TooLarge, fits, triangular
-from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.problem import Bounds, Group, Problem
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import Reach
@@ -72,7 +72,7 @@ class Cone:
         """Of the smaller network."""
         return self.reach.domain
 
-    def goal(self, sign: int) -> tuple[NDArray[np.float64], Vector]:
+    def goal(self, sign: int) -> Group:
         """The side as a goal b - A f of a search."""
         return np.array([[-float(sign)]]), np.zeros(1)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Group
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import Reach
@@ -181,7 +181,7 @@ def replayed(network: Network, reach: Reach, document: dict[str, Any]) -> float:
     return math.ldexp(limit, exponent)
 
 
-def _groups(outputs: int, exponent: int) -> list[tuple[NDArray[np.float64], Vector]]:
+def _groups(outputs: int, exponent: int) -> list[Group]:
     """Every output and its negative, in units of 2 to a power."""
     if abs(exponent) > 1000:
         raise InvalidInputError(f"the search on the residual is in units of 2^{exponent}")
