@@ -40,6 +40,13 @@ class Space:
         self.stack = np.zeros((256, 5), np.int64)
         self.tape = np.zeros(0)
 
+    def begin(self, task: Task) -> None:
+        """Put a node at the bottom of the stack."""
+        while len(task.numbers) > len(self.arena):
+            self.grow()
+        self.arena[: len(task.numbers)] = task.numbers
+        self.stack[0] = task.units, task.known, 0, task.depth, task.number
+
     def grow(self) -> None:
         """Twice the room for nodes, what is there kept."""
         self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
@@ -93,10 +100,7 @@ def explored(
     best, point = np.array([before]), np.zeros(d)
     ceiling = np.array([-math.inf])
     marks = np.array([0, first, 0])
-    while len(task.numbers) > len(space.arena):
-        space.grow()
-    space.arena[: len(task.numbers)] = task.numbers
-    space.stack[0] = task.units, task.known, 0, task.depth, task.number
+    space.begin(task)
     if search.proof is not None and not len(space.tape):
         space.tape = np.zeros(TAPE)
     count, used, tapes = 1, 0, []

@@ -26,7 +26,7 @@ from relunorm.search.chunk import Space
 from relunorm.search.entries import load, size
 from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.halves import half, move_down, push, straightened, topmost
-from relunorm.search.root import Task, first_node, whole_node
+from relunorm.search.root import first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
 #: What `_walk` says.
@@ -142,9 +142,9 @@ def replay(
     result, never = np.zeros(3), np.zeros(1, np.uint8)
     result[0] = -np.inf
     while True:
-        state = _begin(space, task)
+        space.begin(task)
         why = _walk(
-            form.ball, form.firsts, space.arena, space.stack, state, found.cut_number, found.cuts,
+            form.ball, form.firsts, space.arena, space.stack, 1, found.cut_number, found.cuts,
             found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
             limit, strict, space.memory, never, result,
         )  # fmt: skip
@@ -168,14 +168,6 @@ def warm_up() -> None:
     tiny = Network.from_weights([[[1.0]], [[1.0]]])
     goal = (-np.eye(1), np.zeros(1))
     replay(triangular(tiny, reach_of(Box.cube(1)), [goal]), 0, [np.array([VERSION])], 0.0, True)
-
-
-def _begin(space: Space, task: Task) -> int:
-    while len(task.numbers) > len(space.arena):
-        space.grow()
-    space.arena[: len(task.numbers)] = task.numbers
-    space.stack[0] = task.units, task.known, 0, 0, 0
-    return 1
 
 
 @part
