@@ -162,11 +162,10 @@ class _Search:
         while len(forms) <= len(self.network.layers):
             index = len(forms) - 1
             z = _pulled(self.maps[index], forms)
-            kind = self.network.layers[index].activation
-            if kind.kind == "identity":
+            if not self.network.layers[index].has_units:
                 forms = [*forms, z]
                 continue
-            slope = Fraction(float(kind.slopes[0])) if kind.kind == "leaky" else ZERO
+            slope = self._slopes(index)[0]
             ends = self._ranges(place, z)
             if ends is None:
                 return True  # no input is left
@@ -234,10 +233,8 @@ class _Search:
 
     def _slopes(self, index: int) -> tuple[Fraction, Fraction]:
         """The slopes of a layer's units below and above 0."""
-        kind = self.network.layers[index].activation
-        if kind.kind == "identity":
-            return ONE, ONE
-        return (Fraction(float(kind.slopes[0])) if kind.kind == "leaky" else ZERO), ONE
+        below, above = self.network.layers[index].activation.slopes
+        return Fraction(float(below)), Fraction(float(above))
 
     def _backward(
         self,

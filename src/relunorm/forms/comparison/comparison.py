@@ -18,7 +18,7 @@ from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.forms.certificate.certificate import Certificate
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.network.head import NO_HEAD, Head, of_words
 
@@ -101,8 +101,6 @@ class Comparison(Shown):
         )
 
 
-Points = NDArray[np.float64]
-
 #: Lines between inputs of different classes that are bisected, and how often.
 LINES, HALVINGS = 256, 60
 
@@ -134,7 +132,7 @@ def same_class(
     first: Network,
     second: Network,
     domain: Domain,
-    points: Points,
+    points: Array,
     clock: Clock,
 ) -> SameClass:
     """Compare the classes of two networks over a domain.
@@ -157,7 +155,7 @@ def same_class(
     return SameClass("unknown")
 
 
-def classes_at(network: Network, points: Points) -> NDArray[np.intp]:
+def classes_at(network: Network, points: Array) -> NDArray[np.intp]:
     """The class at every point, in floats."""
     outputs = network(points)
     if outputs.shape[1] == 1:
@@ -185,8 +183,8 @@ def exact_class(network: Network, point: Vector) -> int | None:
 
 
 def _candidates(
-    networks: tuple[Network, Network], domain: Domain, points: Points, clock: Clock
-) -> Points:
+    networks: tuple[Network, Network], domain: Domain, points: Array, clock: Clock
+) -> Array:
     """Inputs at which the classes differ in floats, the clearest first."""
     found = [points]
     for network in networks:
@@ -216,7 +214,7 @@ def _candidates(
     return apart[np.argsort(-np.minimum(*clear), kind="stable")[:64]]
 
 
-def _lead(network: Network, points: Points) -> Vector:
+def _lead(network: Network, points: Array) -> Vector:
     """How far the largest output is ahead of the second largest."""
     outputs = network(points) if len(points) else np.zeros((0, network.output_size))
     if outputs.shape[1] == 1:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.arithmetic.floats import float_below
@@ -23,7 +22,7 @@ from relunorm.domain.inside import moved_inside
 from relunorm.forms.precision import DOUBLE
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import NEW, SCALED
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.stability.witness import unit_gradient
 
@@ -63,7 +62,7 @@ class Counterexample:
     found: bool = False
     visible: bool = False
     point: Vector | None = None
-    points: NDArray[np.float64] = field(init=False, repr=False)
+    points: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         first, second = self.given
@@ -91,7 +90,7 @@ class Counterexample:
         point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock, **more)
         self.offer(point)
 
-    def offer_best(self, points: NDArray[np.float64]) -> None:
+    def offer_best(self, points: Array) -> None:
         """Try the best of many points; given none, climb with more starts."""
         if len(points):
             self._best(points, 1)
@@ -126,7 +125,7 @@ class Counterexample:
             self.visible |= self.lower > DOUBLE * self.scale
             self.found |= more
 
-    def _best(self, points: NDArray[np.float64], count: int) -> None:
+    def _best(self, points: Array, count: int) -> None:
         gaps = np.abs(difference(*self.folded, points)).max(axis=1)
         for k in np.argsort(-gaps, kind="stable")[:count]:
             self.offer(points[k])
@@ -149,7 +148,6 @@ class Counterexample:
         return best, best > self.tolerance
 
 
-Points = NDArray[np.float64]
 #: Pairs of step units looked at, at most.
 PAIRS = 64
 #: How far beside a threshold, as a share of the largest coordinate.
@@ -252,15 +250,15 @@ def scatter(
     return points[0]
 
 
-def _sizes(first: Network, second: Network, points: Points) -> Vector:
+def _sizes(first: Network, second: Network, points: Array) -> Vector:
     """max |f - g| at many points, some at a time."""
     parts = np.array_split(points, max(1, len(points) >> 13))
     return np.concatenate([np.abs(difference(first, second, p)).max(axis=1) for p in parts])
 
 
 def _flipped(
-    first: Network, second: Network, box: Box, points: Points, count: int, clock: Clock
-) -> tuple[Points, Vector]:
+    first: Network, second: Network, box: Box, points: Array, count: int, clock: Clock
+) -> tuple[Array, Vector]:
     """From the best points, one coordinate at a time to the end of its range that gains most.
 
     Returns:
@@ -284,7 +282,7 @@ def _flipped(
     return points, size
 
 
-def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
+def spread(domain: Domain, count: int, rng: np.random.Generator) -> Array:
     """Random points, for a box half of them corners, and the centre.
 
     Points of a flat polytope leave its plane by a rounding error. Copies on a coarse binary grid
@@ -303,12 +301,12 @@ def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
     return np.concatenate([points, np.atleast_2d(domain.center)])
 
 
-def difference(first: Network, second: Network, points: Points) -> Points:
+def difference(first: Network, second: Network, points: Array) -> Array:
     """f - g, point by point."""
     return first(points) - second(points)
 
 
-def uphill(domain: Domain, points: Points, slope: Points) -> Points:
+def uphill(domain: Domain, points: Array, slope: Array) -> Array:
     """Steps of every length uphill, all inside the domain: those of the first length first."""
     box = domain.as_box
     if box is not None:
@@ -319,7 +317,7 @@ def uphill(domain: Domain, points: Points, slope: Points) -> Points:
     return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])
 
 
-def between_thresholds(walk: Walk, points: Points) -> Points:
+def between_thresholds(walk: Walk, points: Array) -> Array:
     """Candidates for a difference of step networks: inputs at and beside their thresholds.
 
     Halfway between the thresholds of related units, where only one of them has jumped, and on
@@ -341,9 +339,7 @@ def between_thresholds(walk: Walk, points: Points) -> Points:
     return np.concatenate([np.empty((0, points.shape[1])), *found])
 
 
-def _roots(
-    units: Sequence[tuple[Network, int, int, float]], points: Points
-) -> tuple[Points, Points]:
+def _roots(units: Sequence[tuple[Network, int, int, float]], points: Array) -> tuple[Array, Array]:
     """Zeros of the mean of a few pre-activations, and the unit normals there.
 
     One Newton step x - h grad h / |grad h|^2 from the points nearest by: exact for first layers.
