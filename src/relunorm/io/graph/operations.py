@@ -205,6 +205,8 @@ def unit(
     if not isinstance(x, Tensor | Headed):
         raise CannotLower("its first argument is a constant")
     kind, *numbers = spelled
+    if isinstance(x, Headed) and kind not in (*CURVED, "clip"):
+        raise Stuck(x)
     found = [argument(*n) if isinstance(n, tuple) else n for n in numbers]
     if any(np.broadcast_shapes(x.shape, np.shape(n)) != x.shape for n in found):
         raise CannotLower("with numbers of another shape")
@@ -307,6 +309,24 @@ def moved(low: Lowering, values: Sequence[Value], run: Callable[..., Any]) -> An
     ]
     results = [low.rearrange(whole, part) for part in parts]
     return results if isinstance(found, list) else results[0]
+
+
+def keeps_batch(values: Sequence[Value], run: Callable[..., Any]) -> bool:
+    """Whether ``run``, which is linear, does with a batch of two what it does with each alone."""
+    live = [isinstance(value, Tensor | Headed) for value in values]
+    alone = [
+        np.arange(1.0, 1 + math.prod(v.shape)).reshape(v.shape) if varies else np.zeros(v.shape)
+        for v, varies in zip(values, live, strict=True)
+    ]
+    pairs = zip(alone, live, strict=True)
+    both = run(*(np.concatenate([x, -x]) if varies else x for x, varies in pairs))
+    first = run(*alone)
+    if not isinstance(first, list):
+        first, both = [first], [both]
+    return all(
+        np.ndim(a) and np.array_equal(b, np.concatenate([a, -a]))
+        for a, b in zip(first, both, strict=True)
+    )
 
 
 def along(low: Lowering, x: Tensor, axis: int, run: Callable[[Array], Array]) -> Tensor:

@@ -85,16 +85,20 @@ class _Walk(Walk):
             if inside and not named.get("training"):
                 return self.model(op, given[0], f"{place}/")
             try:
-                return self.lower(call, given, lambda: self._apply(op, given, args, named))
+                found = self.lower(call, given, lambda: self._apply(op, given, args, named))
             except RelunormError as error:
                 shown = f"{self.origin}: {place} ({call.operation})"
                 raise InvalidNetworkError(f"{shown}: {error}") from error
+            outputs = len(op._inbound_nodes[0].outputs) if op._inbound_nodes else 1
+            return [found] * outputs if isinstance(found, Unknown) and outputs > 1 else found
 
         return run
 
     def _apply(self, op: Any, given: list[Any], args: Any, named: dict[str, Any]) -> Any:
         if _is_function(op):
             return FUNCTIONS[type(op).__name__](self.lowering, op, *args, **named)
+        if getattr(op, "quantization_mode", None) is not None:
+            raise CannotLower(f"is quantized ({op.quantization_mode})")
         if named.get("training") and not _trains_by_default(op):
             raise CannotLower("is called with training=True")
         if named.get("mask") is not None:

@@ -5,7 +5,6 @@ Unlike a layer a function is called with constants as well, so these get all the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -58,8 +57,6 @@ MOVES = (
     "Diagonal", "BroadcastTo", "Copy", "DepthToSpace", "SpaceToDepth", "Unfold", "CropImages",
     "PadImages", "Pad",
 )  # fmt: skip
-#: Those that can put the inputs of a batch in another order.
-_TURNS = ("Flip", "Flipud", "Roll", "Rot90")
 
 
 def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
@@ -75,16 +72,34 @@ def _move(low: Lowering, op: Any, *args: Any, **named: Any) -> Any:
 
     if type(op).__name__ == "Pad" and [*args[1:], *named.values()] not in ([], [None]):
         raise CannotLower("with another constant than 0")
-    if type(op).__name__ in _TURNS and values[0].shape[0] == 1:
-        size = math.prod(values[0].shape)
-        two = run(np.arange(2.0 * size).reshape(2, *values[0].shape[1:]))
-        if len(two) != 2 or (two[0] >= size).any():
-            raise CannotLower("runs over the batch axis")
+    _check_batch(values, run)
     return meaning.moved(low, values, run)
+
+
+def _check_batch(values: Sequence[Any], run: Callable[..., Any]) -> None:
+    try:
+        kept = meaning.keeps_batch(values, run)
+    except (ValueError, TypeError, RuntimeError, IndexError):  # works for a batch of one alone
+        kept = False
+    if not kept:
+        raise CannotLower("runs over the batch axis")
+
+
+def _einsum(low: Lowering, op: Any, *values: Any) -> Tensor:
+    given = [_value(value) for value in values]
+    result = einsum(low, op.subscripts, given)
+
+    def run(x: Any) -> Any:
+        return np.einsum(op.subscripts, *(x if isinstance(v, Tensor) else v for v in given))
+
+    _check_batch([value for value in given if isinstance(value, Tensor)], run)
+    return result
 
 
 def leaves(value: Any) -> list[Any]:
     """The values among nested arguments, None left out."""
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, list | tuple):
         return [leaf for each in value for leaf in leaves(each)]
     return [] if value is None else [value]
@@ -164,7 +179,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Concatenate": _concatenate,
     "Where": _where,
     "Cumsum": _cumsum,
-    "Einsum": lambda low, op, *values: einsum(low, op.subscripts, list(map(_value, values))),
+    "Einsum": _einsum,
 }
 #: Functions that can only be a step of a head, and those that may follow one.
 OPENERS = meaning.curved(UNITS)

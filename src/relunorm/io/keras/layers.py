@@ -309,11 +309,28 @@ def _pool(
     x = _channels_first(low, op, tensors[0])
     if "Max" in type(op).__name__:
         pooled = low.max_pool(x, windows(op, x), op.name)
+    elif windows is _sliding and (pads := _repeated(op, x)):
+        x = low.rearrange(x, np.pad(x.index, [(0, 0), (0, 0), *pads], "edge"))
+        sizes = _spread(op.pool_size, len(pads))
+        ones, none = [1] * len(sizes), [(0, 0)] * len(sizes)
+        strides = _spread(op.strides, len(sizes))
+        pooled = low.average(x, sliding_windows(x.shape[2:], sizes, strides, none, ones), False)
     else:
         pooled = low.average(x, windows(op, x), False)
     if windows is _global and not op.keepdims:
         return meaning.reshaped(low, pooled, (1, x.shape[1]))
     return _channels_back(low, op, pooled)
+
+
+def _repeated(op: Any, x: Tensor) -> list[tuple[int, int]]:
+    """The padding where Keras on torch repeats the edge and counts it: unless it is the same
+    before and behind. Other backends leave all padding out of an average."""
+    from keras import config  # pyright: ignore[reportMissingImports]
+
+    sizes = _spread(op.pool_size, len(x.shape) - 2)
+    strides = _spread(op.strides, len(sizes))
+    pads = _pads(op.padding, x.shape[2:], sizes, strides, [1] * len(sizes))
+    return pads if config.backend() == "torch" and any(a != b for a, b in pads) else []
 
 
 def _spread(value: Any, axes: int) -> list[int]:

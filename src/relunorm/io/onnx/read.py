@@ -36,7 +36,7 @@ from relunorm.io.onnx.operations import (
     OPERATIONS,
     UNITS,
 )
-from relunorm.io.onnx.shapes import MOVES
+from relunorm.io.onnx.shapes import MOVES, keeps_batch
 from relunorm.network import Network
 from relunorm.network.columns import Column, columns_from
 from relunorm.network.head import Head, plain_labels
@@ -51,6 +51,9 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
 MANY_INPUTS = 1000
 
 _DOMAINS = ("", "ai.onnx")
+
+#: What may put the batch elsewhere, where it is not followed.
+_REORDERED = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 #: What leaves whole numbers as they are, and what reads them without rounding.
 _WHOLE = frozenset({*MOVES, "Identity", "Concat", "ArrayFeatureExtractor", "Imputer"})
@@ -93,7 +96,8 @@ def _convert(
         for k, info in enumerate(infos):
             column = lowering.rearrange(lowering.input, np.array([[k]]))
             _define(values, info.name, column, origin)
-    _walk(model, lowering, values, origin, folder)
+    free = {info.name for info in infos if _is_free(info)} if batched else set()
+    _walk(model, lowering, values, origin, folder, free)
     output = _output(graph, values, origin)
     inputs = shape[1:] if batched else shape
     network = finished(lowering, output, input_shape=inputs, origin=origin)
@@ -137,7 +141,9 @@ def _walk(
     values: dict[str, Any],
     origin: str,
     folder: Path | None,
+    rows: set[str],
 ) -> None:
+    """Lower the nodes in order; ``rows`` are the values known to hold one input a row."""
     opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
     needed, walk = _needed(model.graph), Walk(lowering, origin)
     whole = {info.name for info in model.graph.input if _is_whole(info)}
@@ -157,7 +163,7 @@ def _walk(
         if met and proto.op_type in _WHOLE:
             whole.update(proto.output)
         rounds = met and proto.op_type not in _WHOLE | _CASTS
-        results = walk.lower(_call(node), inputs, partial(_apply, node, rounds))
+        results = walk.lower(_call(node), inputs, partial(_apply, node, rounds, rows))
         if not isinstance(results, list):
             results = [results] * len(proto.output)
         for name, value in zip(proto.output, results, strict=False):
@@ -185,8 +191,13 @@ def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return kept[::-1]
 
 
-def _apply(node: Node, rounds: bool) -> list[Any]:
-    """The results of one node; what is wrong with its shapes or attributes is about the file."""
+def _apply(node: Node, rounds: bool, rows: set[str]) -> list[Any]:
+    """The results of one node; what is wrong with its shapes or attributes is about the file.
+
+    Args:
+        rounds: whether it computes with whole numbers.
+        rows: values with one input a row, in a batch of any size; its own are added.
+    """
     if rounds:
         raise CannotLower("computes with whole numbers; cast the input to floats first")
     if node.proto.domain in _DOMAINS:
@@ -199,7 +210,25 @@ def _apply(node: Node, rounds: bool) -> list[Any]:
         raise ModelFileError(f"{node.place}: {error}") from error
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError) as error:
         raise ModelFileError(f"{node.place}: {error}") from error
-    return result if isinstance(result, list) else [result]
+    results = result if isinstance(result, list) else [result]
+    live = [value.shape for value in results if isinstance(value, Tensor | Headed)]
+    if live and not rows.isdisjoint(node.proto.input):
+        kept = _keeps_rows(node, live)
+        if kept is False:
+            raise CannotLower("mixes the inputs of a batch")
+        if kept:
+            rows.update(node.proto.output)
+    return results
+
+
+def _keeps_rows(node: Node, shapes: Sequence[tuple[int, ...]]) -> bool | None:
+    """Whether a node makes rows of rows, one of each; None where the batch becomes another axis."""
+    if node.kind in MOVES:
+        return keeps_batch(node) or (None if node.kind in _REORDERED else False)
+    rank = max(len(value.shape) for value in node.inputs if isinstance(value, Tensor | Headed))
+    if any(len(shape) > rank for shape in shapes):
+        return None
+    return all(shape[:1] == (1,) for shape in shapes)
 
 
 def _checked(node: Node) -> Node:
@@ -273,6 +302,12 @@ def _used_inputs(
 def _is_whole(info: onnx.ValueInfoProto) -> bool:
     floats = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "UNDEFINED")
     return type_name(info.type.tensor_type.elem_type) not in floats
+
+
+def _is_free(info: onnx.ValueInfoProto) -> bool:
+    """Whether the batch may have any size."""
+    dims = info.type.tensor_type.shape.dim
+    return not dims or dims[0].dim_value < 1
 
 
 def _is_column(info: onnx.ValueInfoProto) -> bool:

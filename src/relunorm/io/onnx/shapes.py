@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from relunorm.errors import InvalidNetworkError
+from relunorm.errors import InvalidNetworkError, ModelFileError
 from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import CannotLower, Tensor
@@ -51,10 +51,17 @@ def _cast(node: Node) -> Any:
 
 def _moved(node: Node) -> Any:
     """What ONNX's own reference makes of the places of the entries: each comes from one of them."""
+    values, run = _move(node)
+    if any(isinstance(value, Tensor | Headed) for value in values):
+        return meaning.moved(node.low, values, run)
+    return run(*values)
+
+
+def _move(node: Node) -> tuple[list[Any], Callable[..., Any]]:
+    """The values whose entries are moved, and the function that moves them."""
     data = _DATA.get(node.kind, (0,))
     others = {k: node.constant(k) for k, each in enumerate(node.inputs)
               if k not in data and each is not None}  # fmt: skip
-    values = [node.inputs[k] for k in data]
     if node.attribute("reduction", b"none") not in (b"none", "none"):
         raise CannotLower("adds up or compares what it scatters")
 
@@ -64,9 +71,15 @@ def _moved(node: Node) -> Any:
         found = reference(node, [given.get(k) for k in range(len(node.inputs))])
         return found if len(found) > 1 else found[0]
 
-    if any(isinstance(value, Tensor | Headed) for value in values):
-        return meaning.moved(node.low, values, run)
-    return run(*(node.constant(k) for k in data))
+    return [node.inputs[k] for k in data], run
+
+
+def keeps_batch(node: Node) -> bool:
+    """Whether each input of a batch is moved alone, of a node among `MOVES`."""
+    try:
+        return meaning.keeps_batch(*_move(node))
+    except (ModelFileError, ValueError):  # works for a batch of one only
+        return False
 
 
 #: The inputs whose entries come out again, where it is not the first alone.

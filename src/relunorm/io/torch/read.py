@@ -196,8 +196,8 @@ def _check_batch(module: nn.Module, shape: tuple[int, ...], origin: str) -> None
     inputs = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     try:
         with _quiet():
-            alone = torch.cat([module(each[None].clone()) for each in inputs]).double()
-            batch = module(inputs)
+            each = [torch.atleast_1d(module(x[None].clone())) for x in inputs]
+            batch, alone = module(inputs), torch.cat(each).double()
     except Exception:  # written for exactly one input, which is what is read
         return
     close = torch.finfo(zeros.dtype).eps ** 0.5 * (1 + float(alone.abs().max()))
