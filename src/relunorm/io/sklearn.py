@@ -78,7 +78,7 @@ def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], An
         elif hasattr(last, "steps"):
             if not last.steps:
                 raise InvalidNetworkError(f"{origin}: a pipeline without steps")
-            before += last.steps[:-1]
+            before += [(n, s) for n, s in last.steps[:-1] if s is not None and s != "passthrough"]
             last = last.steps[-1][1]
         elif hasattr(last, "regressor_") and hasattr(last, "transformer_"):
             if after is not None:
@@ -175,6 +175,8 @@ def _linear(estimator: Any, name: str) -> Network:
         estimator.link == "log" or (estimator.link == "auto" and estimator.power > 0)
     ):
         steps = (Step("exp"),)
+    if name == "SGDClassifier" and estimator.loss == "log_loss" and len(weight) == 1:
+        steps = (Step("sigmoid"),)
     if name in LOGISTIC:
         if getattr(estimator, "multi_class", "auto") == "ovr" and len(weight) > 1:
             raise refused(name, [(f"{name}.multi_class", "ovr")])

@@ -65,13 +65,10 @@ def _step(low: Lowering, x: Tensor, step: Any, place: str) -> Tensor:
             for part, each in step.steps:
                 x = _step(low, x, each, f"{place}.{part}")
             return x
-        if name == "ColumnTransformer":
-            return _side_by_side(low, _chosen(low, x, step), place)
-        if name == "FeatureUnion":
-            weights = step.transformer_weights or {}
-            if any(weights.get(part, 1) != 1 for part, _ in step.transformer_list):
-                raise CannotLower("with weights")
-            return _side_by_side(low, [(*part, x) for part in step.transformer_list], place)
+        if name in ("ColumnTransformer", "FeatureUnion"):
+            union = name == "FeatureUnion"
+            parts = [(*p, x) for p in step.transformer_list] if union else _chosen(low, x, step)
+            return _side_by_side(low, parts, step.transformer_weights or {}, place)
         if name in SELECTIONS:
             return low.rearrange(x, np.flatnonzero(step.get_support())[None])
         if name not in STEPS:
@@ -83,11 +80,18 @@ def _step(low: Lowering, x: Tensor, step: Any, place: str) -> Tensor:
         raise _Refusal([(place, name + (f": {reason}" if str(reason) else ""))]) from None
 
 
-def _side_by_side(low: Lowering, parts: Sequence[tuple[str, Any, Tensor]], place: str) -> Tensor:
+def _side_by_side(
+    low: Lowering, parts: Sequence[tuple[str, Any, Tensor]], weights: dict[str, float], place: str
+) -> Tensor:
     results, found = [], []
     for name, part, x in parts:
+        if isinstance(part, str) and part == "drop":
+            continue
         try:
-            results.append(_step(low, x, part, f"{place}.{name}"))
+            result = _step(low, x, part, f"{place}.{name}")
+            results.append(
+                low.scale(result, np.array(weights[name])) if name in weights else result
+            )
         except _Refusal as refusal:
             found += refusal.found
     if found:
@@ -103,7 +107,7 @@ def _chosen(low: Lowering, x: Tensor, step: Any) -> list[tuple[str, Any, Tensor]
     parts = []
     for name, part, columns in step.transformers_:
         chosen = _numbers(columns, names, x.size)
-        if len(chosen) and not (isinstance(part, str) and part == "drop"):
+        if len(chosen):
             parts.append((name, part, low.rearrange(x, chosen[None])))
     return parts
 

@@ -96,8 +96,9 @@ def _convert(
         for k, info in enumerate(infos):
             column = lowering.rearrange(lowering.input, np.array([[k]]))
             _define(values, info.name, column, origin)
-    free = {info.name for info in infos if _is_free(info)} if batched else set()
-    _walk(model, lowering, values, origin, folder, free)
+    rows = {info.name for info in infos if batched and _is_free(info)}
+    whole = {info.name for info in infos if _is_whole(info)}
+    _walk(model, lowering, values, origin, folder, rows, whole)
     output = _output(graph, values, origin)
     inputs = shape[1:] if batched else shape
     network = finished(lowering, output, input_shape=inputs, origin=origin)
@@ -142,11 +143,16 @@ def _walk(
     origin: str,
     folder: Path | None,
     rows: set[str],
+    whole: set[str],
 ) -> None:
-    """Lower the nodes in order; ``rows`` are the values known to hold one input a row."""
+    """Lower the nodes in order.
+
+    Args:
+        rows: the values known to hold one input a row, of any number of them.
+        whole: the values that depend on the input and are whole numbers.
+    """
     opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
     needed, walk = _needed(model.graph), Walk(lowering, origin)
-    whole = {info.name for info in model.graph.input if _is_whole(info)}
     used = {name for node in needed for name in node.input}
     used |= {output.name for output in model.graph.output}
     for proto in needed:
