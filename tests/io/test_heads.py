@@ -69,6 +69,13 @@ ENDINGS: dict[str, tuple[int, Callable[[Tensor], Tensor], str]] = {
     "rounded": (1, lambda z: z.sigmoid().round(), "sigmoid, then round"),
     "reshaped": (3, lambda z: z.softmax(1).view(-1, 3, 1), "softmax"),
     "exp": (1, torch.exp, "exp"),
+    "scaled and turned": (
+        4,
+        lambda z: (z.sigmoid().view(-1, 2, 2) * torch.tensor([1.0, 2.0])).transpose(1, 2)[:, :1],
+        "sigmoid, then scaling of each output",
+    ),
+    "place of the largest": (3, lambda z: z.max(1)[1], "argmax"),
+    "place of the smallest": (3, lambda z: z.min(1, keepdim=True).indices.double(), "argmax"),
     "scaled and clipped": (2, lambda z: (3 * z - 1).clamp(-0.5, 0.5), ""),
 }  # fmt: skip
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from onnx_models import model as onnx_model
 from strategies import networks
 
 import relunorm as rn
@@ -277,6 +279,12 @@ def test_functions_mean_what_keras_computes(build):
     [
         (lambda x: keras.ops.average(x, axis=1, weights=np.ones(4, "float32")), "with weights"),
         (lambda x: keras.ops.flip(x, axis=0), "batch"),
+        (lambda x: keras.ops.take(x, [0, 0], axis=0), "batch"),
+        (lambda x: keras.ops.repeat(x, 2, axis=0), "batch"),
+        (lambda x: keras.ops.transpose(x), "batch"),
+        (lambda x: keras.ops.einsum("bi->i", x), "batch"),
+        (lambda x: keras.ops.split(keras.ops.square(x), 2, axis=1)[1], "Square"),
+        (lambda x: keras.ops.relu(keras.ops.sigmoid(x)), "at the end"),
         (lambda x: keras.layers.BatchNormalization()(x, training=True), "training=True"),
         (lambda x: keras.layers.Dropout(0.5)(x, training=True), "training=True"),
     ],
@@ -284,6 +292,34 @@ def test_functions_mean_what_keras_computes(build):
 def test_what_depends_on_the_batch_or_on_chance_is_refused(build, why):
     with pytest.raises(UnsupportedOperationError, match=why):
         rn.load(functional(build))
+
+
+def test_quantized_layers_are_refused():
+    model = settle(keras.Sequential([keras.Input((4,)), L.Dense(3)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras' own
+        model.quantize("int8")
+    with pytest.raises(UnsupportedOperationError, match=r"is quantized \(int8\)"):
+        rn.load(model)
+
+
+def test_an_average_with_more_padding_behind_is_written_as_it_is():
+    """Of such an AveragePooling the backends of Keras differ."""
+    nodes = [
+        ("Conv", ["x", "w"], {}),
+        ("AveragePool", ["n0"], {"kernel_shape": [2], "pads": [0, 1]}),
+    ]
+    weight = np.random.default_rng(3).normal(size=(3, 2, 2)).astype(np.float32)
+    network = rn.load(onnx_model(nodes, {"w": weight}, [1, 2, 6]))
+    assert network.structure is not None
+    assert_same(network, rn.to_keras(network))
+
+
+def test_an_output_may_have_a_name():
+    into = keras.Input((4,))
+    model = settle(keras.Model(into, {"y": L.Dense(2)(into)}))
+    x = points(network := rn.load(model))
+    np.testing.assert_allclose(network(x), model(x)["y"].detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_random_layers_do_nothing_behind_training():

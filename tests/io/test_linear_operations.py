@@ -12,11 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import relunorm as rn
-from relunorm.errors import UnsupportedOperationError
+from relunorm.errors import ModelFileError, UnsupportedOperationError
 
 POINTS = 5
 #: Both sides compute in float64; what is summed in another order differs in the last digits.
@@ -147,11 +146,11 @@ def test_torch(name):
     np.testing.assert_allclose(found.reshape(POINTS, -1), wanted, rtol=CLOSE, atol=CLOSE)
 
 
-def single(nodes, shape, constants, opset, kind=TensorProto.DOUBLE):
-    """A graph from x to y, in float64 unless another type is asked for."""
-    if kind == TensorProto.FLOAT:
-        floats = {n: v.astype(np.float32) for n, v in constants.items() if v.dtype == np.float64}
-        constants = constants | floats
+def single(nodes, shape, constants, opset):
+    """A graph from x to y, in float32."""
+    kind = TensorProto.FLOAT
+    floats = {n: v.astype(np.float32) for n, v in constants.items() if v.dtype == np.float64}
+    constants = constants | floats
     held = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph(
         nodes,
@@ -175,6 +174,8 @@ I64 = np.int64
 KERNEL = {"w": RANDOM.normal(size=(2, 3, 3, 2)), "b": RANDOM.normal(size=3)}
 DOUBLE = {"s": np.array([1, 1, 2, 2], dtype=np.float32)}
 UNEVEN = {"z": np.array([1, 2, 7, 3], dtype=I64)}
+FRACTIONS = {"s": np.array([1, 1, 1.5, 0.7], dtype=np.float32)}
+HALVES = {"s": np.array([1, 1, 0.5, 1.5], dtype=np.float32)}
 
 ONNX = {
     "ConvTranspose": node("ConvTranspose", "x w b", constants=KERNEL, strides=[2, 2]),
@@ -193,7 +194,31 @@ ONNX = {
     "Resize sizes": node("Resize", "x - - z", constants=UNEVEN, mode="linear",
                          coordinate_transformation_mode="align_corners"),
     "Resize cubic": node("Resize", "x - - z", constants=UNEVEN, mode="cubic"),
+    "Resize cubic, cut": node("Resize", "x - - z", constants=UNEVEN, mode="cubic",
+                              cubic_coeff_a=-0.5, exclude_outside=1),
+    "Resize antialiased": node("Resize", "x - - z", 18, (2, 7, 6), UNEVEN, mode="linear",
+                               antialias=1),
+    **{
+        f"Resize {mode} by {place}": node(
+            "Resize", "x - s", 19, (2, 5, 10), FRACTIONS, mode=mode,
+            coordinate_transformation_mode=place,
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for place in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
+                      "half_pixel_symmetric")
+    },
+    **{
+        f"Resize to one {mode}": node("Resize", "x - s", 13, (2, 3, 3), HALVES, mode=mode,
+                                      coordinate_transformation_mode="pytorch_half_pixel")
+        for mode in ("nearest", "linear", "cubic")
+    },
+    **{
+        f"Resize {rule}": node("Resize", "x - s", 13, (2, 5, 10), FRACTIONS, mode="nearest",
+                               nearest_mode=rule)
+        for rule in ("round_prefer_ceil", "floor", "ceil")
+    },
     "Resize 10": node("Resize", "x s", 10, constants=DOUBLE, mode="linear"),
+    "Resize 10, coarser": node("Resize", "x s", 10, (2, 5, 10), FRACTIONS, mode="nearest"),
     "Upsample": node("Upsample", "x s", 9, constants=DOUBLE, mode="nearest"),
     "Pad reflect": node("Pad", "x p", constants={"p": np.array([0, 0, 1, 2, 0, 0, 0, 1])},
                         mode="reflect"),
@@ -219,6 +244,18 @@ ONNX = {
         "i": np.array([[0, 1], [0, 3]]), "u": np.array([7.0, 8.0])}),
     "ScatterElements": node("ScatterElements", "x i u", shape=(5,), constants={
         "i": np.array([[1, 3]]), "u": np.array([[7.0, 8.0]])}, axis=1),
+    "Scatter": node("Scatter", "x i u", 9, (5,), {
+        "i": np.array([[1, 3]]), "u": np.array([[7.0, 8.0]])}, axis=1),
+    "Squeeze of one axis": node("Squeeze", "x", 11, (1, 4, 1), axes=[1]),
+    "Gemm from the left": node("Gemm", "m x c", 17, (3,), {
+        "m": RANDOM.normal(size=(1, 2)), "c": np.array([[0.5]])}, transA=1, alpha=0.5, beta=2.0),
+    "Gemm turned": node("Gemm", "x m", 17, (3,), {"m": RANDOM.normal(size=(2, 1))},
+                        transA=1, transB=1),
+    "PRelu": node("PRelu", "x m", constants={"m": RANDOM.normal(size=(3, 1))}),
+    "Conv with a stride past its kernel": node(
+        "Conv", "x w", constants={"w": RANDOM.normal(size=(3, 2, 1, 1))}, strides=[2, 2],
+        auto_pad="SAME_UPPER",
+    ),
     "Compress": node("Compress", "x c", constants={"c": np.array([True, False, True])}, axis=2),
     "Trilu": node("Trilu", "x", shape=(3, 3), upper=0),
     "DepthToSpace DCR": node("DepthToSpace", "x", shape=(8, 2, 3), blocksize=2),
@@ -232,17 +269,63 @@ ONNX = {
 @pytest.mark.parametrize("name", ONNX)
 def test_onnx(name):
     nodes, shape, constants, opset = ONNX[name]
-    points = _points(shape, seed=2)
-    if name in ("ConvTranspose shape", "Resize 10", "Upsample"):  # the reference does not know them
-        model, close = single(nodes, shape, constants, opset, TensorProto.FLOAT), 1e-6
-        session = onnxruntime.InferenceSession(model.SerializeToString())
-        points = points.astype(np.float32)
-    else:
-        model, close = single(nodes, shape, constants, opset), CLOSE
-        session = ReferenceEvaluator(model)
+    points = _points(shape, seed=2).astype(np.float32)
+    model = single(nodes, shape, constants, opset)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
     wanted = np.stack([session.run(None, {"x": p[None]})[0] for p in points]).reshape(POINTS, -1)
     found = rn.load(model).predict(points.reshape(POINTS, -1)).reshape(POINTS, -1)
-    np.testing.assert_allclose(found, wanted, rtol=close, atol=close)
+    np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+OLD = np.arange(24.0, dtype=np.float32).reshape(1, 2, 3, 4) - 11
+TALL = np.array([[[2.0]], [[-3.0]]])
+SIDE = {"c": np.array([2.0, -3.0], np.float32), "r": np.array([[1.0], [2.0], [3.0]], np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [
+        (node("Add", "x c", 6, constants=SIDE, broadcast=1, axis=1), OLD + TALL),
+        (node("Mul", "x c", 6, (3, 4, 2), SIDE, broadcast=1), OLD.reshape(1, 3, 4, 2) * [2, -3]),
+        (node("Sub", "x r", 6, constants=SIDE, broadcast=1, axis=2), OLD - SIDE["r"]),
+        (node("Div", "x x", 6, constants=SIDE), None),
+        (node("Add", "x c", 6, constants=SIDE), None),
+        (node("Add", "x c", 6, constants=SIDE, broadcast=1, axis=2), None),
+        (node("PRelu", "x c", 6, constants=SIDE), OLD * np.where(OLD < 0, TALL, 1)),
+    ],
+)
+def test_broadcasting_before_opset_7(case, wanted):
+    """By hand: onnxruntime begins with opset 7."""
+    nodes, shape, constants, opset = case
+    model = single(nodes, shape, constants, opset)
+    if wanted is None:
+        with pytest.raises((ModelFileError, UnsupportedOperationError), match=r"does not fit|divi"):
+            rn.load(model)
+        return
+    np.testing.assert_array_equal(rn.load(model)(OLD.reshape(1, -1)).ravel(), wanted.ravel())
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (node("MaxPool", "x", shape=(2, 6, 6), kernel_shape=[2, 2], dilations=[2, 2],
+              auto_pad="SAME_UPPER"), "runtimes differ"),
+        (node("Conv", "x w", shape=(1, 4), constants={"w": np.ones((1, 1, 1))}, strides=[4],
+              auto_pad="SAME_UPPER"), "runtimes differ"),
+        (node("ConvTranspose", "x w", shape=(1, 4), constants={"w": np.ones((1, 1, 2))},
+              strides=[3], auto_pad="SAME_LOWER"), "runtimes differ"),
+        (node("Resize", "x - s", 13, constants=DOUBLE,
+              coordinate_transformation_mode="tf_half_pixel_for_nn"), "tf_half_pixel_for_nn"),
+        (node("PRelu", "x m", shape=(1,), constants={"m": np.full((1, 3), 0.5)}), "do not fit"),
+        (node("Concat", "x x"), "'axis' is missing"),
+        (node("Add", "x x", axis=1), "knows no attribute 'axis'"),
+        (([helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+           helper.make_node("MaxPool", ["t"], ["y"], kernel_shape=[2])], (3, 4), {}, 17), "window"),
+    ],
+)  # fmt: skip
+def test_onnx_refusals(case, message):
+    with pytest.raises((ModelFileError, UnsupportedOperationError), match=message):
+        rn.load(single(*case))
 
 
 def _sequential(layer):
@@ -283,6 +366,12 @@ KERAS = {
     "AdaptiveAveragePooling2D": (
         _sequential(lambda L: L.AdaptiveAveragePooling2D((2, 3))), (3, 5, 2),
     ),
+    **{
+        f"AveragePooling2D k{k}s{s} over {shape}": (
+            _sequential(lambda L, k=k, s=s: L.AveragePooling2D(k, s, padding="same")), shape,
+        )
+        for k, s, shape in [((3, 3), 1, (4, 4, 2)), ((2, 3), (1, 2), (4, 5, 2)), (4, 3, (5, 6, 1))]
+    },
     "RandomFlip": (_sequential(lambda L: L.RandomFlip()), (3, 4, 2)),
     "RandomRotation": (_sequential(lambda L: L.RandomRotation(0.3)), (3, 4, 2)),
     "RandomZoom": (_sequential(lambda L: L.RandomZoom(0.3)), (3, 4, 2)),
@@ -314,6 +403,9 @@ KERAS = {
     "shrinking": (g(lambda ops, x: ops.soft_shrink(x, 1.0) + ops.hard_shrink(x, 1.0)), (5,)),
     "threshold": (g(lambda ops, x: ops.threshold(x, 1.0, 7.0)), (5,)),
     "one minus a probability": (g(lambda ops, x: 1 - ops.sigmoid(x)), (3,)),
+    "probabilities that move": (
+        g(lambda ops, x: ops.transpose(ops.sigmoid(x) * VALUES[0], (0, 2, 1))[:, 1:]), (3, 4),
+    ),
 }  # fmt: skip
 
 

@@ -488,3 +488,48 @@ def test_a_reduction_over_no_axes_still_takes_absolute_values() -> None:
     proto = model(nodes, {"axes": ints()}, VECTOR, opset=18)
     X = f32(5, 6)
     np.testing.assert_allclose(rn.load(proto)(X), run(proto, X).reshape(5, -1), atol=1e-6)
+
+
+WHOLE = ("Div", ["x", "two"], {}), ("Cast", ["n0"], {"to": TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "message"),
+    [
+        ([("Gather", ["x", "i"], {"axis": 0})], {"i": ints(0)}, "Gather: mixes the inputs"),
+        ([("Slice", ["x", "s", "e", "a", "t"], {})],
+         {"s": ints(-1), "e": ints(-99), "a": ints(0), "t": ints(-1)}, "Slice: mixes"),
+        ([("Concat", ["x", "x"], {"axis": 0})], {}, "Concat: mixes"),
+        ([("Tile", ["x", "i"], {})], {"i": ints(2, 1)}, "Tile: mixes"),
+        ([("Expand", ["x", "i"], {})], {"i": ints(3, 1)}, "Expand: mixes"),
+        ([("Add", ["x", "c"], {})], {"c": f32(2, 6)}, "Add: mixes"),
+        ([("Einsum", ["x"], {"equation": "bi->i"})], {}, "Einsum: mixes"),
+        ([("Relu", ["x"], {}), ("Where", ["m", "n0", "c"], {})],
+         {"m": np.array([[True], [False]]), "c": f32(1)}, "Where: mixes"),
+    ],
+)  # fmt: skip
+def test_what_mixes_a_batch_of_any_size_is_refused(nodes, constants, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UnsupportedOperationError, match=message):
+        rn.load(model(nodes, constants, VECTOR))
+
+
+def test_a_batch_may_be_turned_and_turned_back() -> None:
+    nodes = [
+        ("Transpose", ["x"], {"perm": [1, 0]}),
+        ("MatMul", ["W", "n0"], {}),
+        ("Transpose", ["n1"], {"perm": [1, 0]}),
+    ]
+    proto = model(nodes, {"W": f32(3, 6)}, VECTOR)
+    X = f32(5, 6)
+    np.testing.assert_allclose(rn.load(proto)(X), run(proto, X), rtol=1e-5, atol=1e-6)
+
+
+def test_whole_numbers_are_read_where_they_are_cast_first() -> None:
+    constants = {"two": np.array(2)}
+    with pytest.raises(UnsupportedOperationError, match="Div: computes with whole numbers"):
+        rn.load(model([*WHOLE], constants, VECTOR, kind=TensorProto.INT64))
+    nodes = [("Reshape", ["x", "s"], {}), ("Cast", ["n0"], {"to": TensorProto.FLOAT})]
+    nodes += [("Div", ["n1", "half"], {})]
+    held = {"s": ints(0, 6), "half": np.float32(0.5).reshape(())}
+    network = rn.load(model(nodes, held, VECTOR, kind=TensorProto.INT64))
+    np.testing.assert_array_equal(network([1, 2, 3, 4, 5, 6]), [2, 4, 6, 8, 10, 12])

@@ -10,10 +10,15 @@ import pytest
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_regression
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, TweedieRegressor
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    SGDClassifier,
+    TweedieRegressor,
+)
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline, make_union
+from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
 from sklearn.preprocessing import (
     Binarizer,
     MinMaxScaler,
@@ -196,6 +201,12 @@ def _counts(rows: int = 200) -> np.ndarray:
         QuantileTransformer(n_quantiles=200),
         Binarizer(threshold=1.0),
         make_union(StandardScaler(), MinMaxScaler(clip=True)),
+        FeatureUnion([("a", MinMaxScaler()), ("b", "drop")], transformer_weights={"a": 3.0}),
+        ColumnTransformer(
+            [("a", StandardScaler(), [2, 0]), ("b", "passthrough", [1])],
+            transformer_weights={"a": 0.5},
+        ),
+        "passthrough",
     ],
     ids=lambda step: type(step).__name__,
 )
@@ -275,6 +286,16 @@ def test_the_link_of_a_generalized_linear_model_is_its_head(power: float) -> Non
     x = np.random.default_rng(4).normal(size=(30, 2))
     model = TweedieRegressor(power=power).fit(x, np.exp(x[:, 0]))
     np.testing.assert_allclose(rn.load(model).predict(x)[:, 0], model.predict(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "head"), [("log_loss", "sigmoid"), ("hinge", "")])
+def test_a_logistic_classifier_gives_probabilities(loss: str, head: str) -> None:
+    x = np.random.default_rng(4).normal(size=(60, 3))
+    model = SGDClassifier(loss=loss, random_state=0).fit(x, np.where(x[:, 0] > 0, "yes", "no"))
+    network = rn.load(model)
+    assert (network.head.label, network.head.classes) == (head, ("no", "yes"))
+    wanted = model.predict_proba(x)[:, 1] if head else model.decision_function(x)
+    np.testing.assert_allclose(network.predict(x)[:, 0], wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("parts", [False, True])

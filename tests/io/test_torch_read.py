@@ -391,6 +391,29 @@ def test_refused_operations(function, reason):
         rn.load(Lambda(function), example=4)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.flip(0),
+        lambda x: x.roll(1),
+        lambda x: x[:1].expand_as(x),
+        lambda x: x * x.shape[0],
+        lambda x: x + torch.arange(x.shape[0])[:, None],
+        lambda x: torch.diagonal(x),
+        lambda x: x.amax(1).argmax(0),
+        lambda x: torch.einsum("bi->i", x),
+    ],
+)
+def test_what_mixes_a_batch_is_refused(function):
+    with pytest.raises(UnsupportedFormatError, match="mixes the inputs of a batch"):
+        rn.load(Lambda(function), example=4)
+    if function(torch.zeros(3, 4)).shape[:1] == (3,):
+        free = {0: torch.export.Dim("batch")}
+        program = torch.export.export(Lambda(function), (torch.zeros(3, 4),), dynamic_shapes=[free])
+        with pytest.raises(UnsupportedFormatError, match="mixes the inputs of a batch"):
+            rn.load(program)
+
+
 def _view_written_and_read(x):
     y = x * 2
     y[:, 0].mul_(5)

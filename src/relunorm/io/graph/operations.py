@@ -312,7 +312,7 @@ def moved(low: Lowering, values: Sequence[Value], run: Callable[..., Any]) -> An
 
 
 def keeps_batch(values: Sequence[Value], run: Callable[..., Any]) -> bool:
-    """Whether ``run``, which is linear, does with a batch of two what it does with each alone."""
+    """Whether ``run``, which is linear, makes a row of each of two rows, as it does of one."""
     live = [isinstance(value, Tensor | Headed) for value in values]
     alone = [
         np.arange(1.0, 1 + math.prod(v.shape)).reshape(v.shape) if varies else np.zeros(v.shape)
@@ -324,7 +324,7 @@ def keeps_batch(values: Sequence[Value], run: Callable[..., Any]) -> bool:
     if not isinstance(first, list):
         first, both = [first], [both]
     return all(
-        np.ndim(a) and np.array_equal(b, np.concatenate([a, -a]))
+        np.shape(a)[:1] == (1,) and np.array_equal(b, np.concatenate([a, -a]))
         for a, b in zip(first, both, strict=True)
     )
 

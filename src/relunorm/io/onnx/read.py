@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,8 @@ def _aligned(node: Node) -> Node:
     at = int(node.attribute("axis", len(wide) - len(narrow)))
     shape = (*narrow, *(1,) * (len(wide) - at - len(narrow)))
     alone = not node.attribute("broadcast", 0) and wide != narrow
-    if alone or at < 0 or np.broadcast_shapes(wide, shape) != wide:
+    met = wide[len(wide) - len(shape) :] if len(shape) <= len(wide) else ()
+    if alone or at < 0 or any(n not in (1, w) for n, w in zip_longest(shape, met)):
         raise ModelFileError(f"{node.place}: {narrow} does not fit {wide} from axis {at} on")
     if isinstance(second, np.ndarray):
         return replace(node, inputs=[first, second.reshape(shape)])
