@@ -43,6 +43,8 @@ def resize(node: Node) -> Any:
             size = int(sizes[k])
             scale = size / n
         check_count([size, n])
+        if size < 1:
+            raise InvalidNetworkError(f"axis {axis} of {n} entries becomes one of {size}")
         rule = _Rule.of(node, scale)
         if scale == 1:
             continue
