@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.errors import UnsupportedFormatError
+from relunorm.errors import InvalidNetworkError, UnsupportedFormatError
 
 Array: TypeAlias = NDArray[np.float64]
 Vector: TypeAlias = Array
@@ -26,8 +26,23 @@ DENSE_ABOVE = 0.25
 def as_matrix(matrix: Any) -> Matrix:
     """A dense C-contiguous or a canonical CSR ``float64`` matrix, copied only where needed."""
     if sp.issparse(matrix):
-        return _canonical(sp.csr_array(matrix, dtype=np.float64))
-    return np.ascontiguousarray(matrix, dtype=np.float64)
+        return _canonical(sp.csr_array(as_floats(matrix)))
+    return np.ascontiguousarray(as_floats(matrix))
+
+
+def as_floats(numbers: Any, what: str = "the weights") -> Any:
+    """Numbers of a network in ``float64``, dense or sparse.
+
+    Raises:
+        InvalidNetworkError: they are complex (numpy drops imaginary parts), or no numbers.
+    """
+    try:
+        found = numbers if sp.issparse(numbers) else np.asarray(numbers)
+        if found.dtype.kind != "c":
+            return found.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidNetworkError(f"{what} are no array of numbers: {error}") from None
+    raise InvalidNetworkError(f"{what} hold complex numbers; networks here compute with real ones")
 
 
 def frozen(matrix: Any) -> Any:

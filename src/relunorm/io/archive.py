@@ -204,7 +204,7 @@ def _decode_structure(
 
 def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Step:
     weight, bias = (
-        array(fields[key]).astype(np.float64) if key in fields else None
+        mx.as_floats(array(fields[key])) if key in fields else None
         for key in ("weight", "bias")
     )
     geometry = fields.get("geometry")
@@ -257,4 +257,4 @@ def _matrix(term: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Ma
     )
     if not fits:
         raise ModelFileError(f"matrix {key}: the sparse index does not fit the shape {shape}")
-    return sp.csr_array((data.astype(np.float64), indices, indptr), shape=shape)
+    return sp.csr_array((mx.as_floats(data), indices, indptr), shape=shape)

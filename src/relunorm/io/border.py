@@ -188,7 +188,7 @@ def as_rectangle(bounds: Any) -> Box:
 def _between(lo: Any, hi: Any, network: Network) -> Box | None:
     """The box of a pair of bounds, or None where the two are no bounds."""
     try:
-        ends = [np.asarray(end, dtype=np.float64) for end in (lo, hi)]
+        ends = [real_numbers("a bound", end) for end in (lo, hi)]
         ends = [_flat(end, network) for end in ends]
     except (TypeError, ValueError, RuntimeError):
         return None

@@ -155,7 +155,7 @@ def _perceptron(estimator: Any, name: str) -> Network:
     last = getattr(estimator, "out_activation_", "identity")
     if last not in ends:
         raise refused(name, [(f"{name}.out_activation_", last)])
-    weights = [np.asarray(w, dtype=np.float64).T for w in estimator.coefs_]
+    weights = [mx.as_floats(w).T for w in estimator.coefs_]
     activation = RELU if estimator.activation == "relu" else IDENTITY
     network = Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
     classes = getattr(estimator, "classes_", ())
@@ -167,8 +167,8 @@ def _perceptron(estimator: Any, name: str) -> Network:
 def _linear(estimator: Any, name: str) -> Network:
     if not hasattr(estimator, "coef_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
-    weight = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
-    bias = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), len(weight))
+    weight = np.atleast_2d(mx.as_floats(estimator.coef_))
+    bias = np.broadcast_to(mx.as_floats(estimator.intercept_), len(weight))
     network = Network.from_weights([weight], [bias.copy()], origin=name)
     steps = LINEAR.get(name, ())
     if name == "TweedieRegressor" and (

@@ -92,7 +92,7 @@ class Affine:
     bias: Vector
 
     def __post_init__(self) -> None:
-        bias = np.atleast_1d(np.asarray(self.bias, dtype=np.float64))
+        bias = np.atleast_1d(mx.as_floats(self.bias, "the biases"))
         terms = {int(source): _own(matrix) for source, matrix in sorted(self.terms.items())}
         object.__setattr__(self, "terms", MappingProxyType(terms))
         object.__setattr__(self, "bias", bias if mx.is_frozen(bias) else mx.frozen(bias.copy()))

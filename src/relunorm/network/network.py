@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.arguments import real_numbers
 from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.matrix import Matrix, Vector
@@ -144,7 +145,7 @@ class Network(Shown):
             raise InvalidNetworkError("a network needs at least one weight matrix")
         if isinstance(activation, str):
             activation = Activation(activation)
-        matrices = [mx.as_matrix(w if sp.issparse(w) else np.asarray(w)) for w in weights]
+        matrices = [mx.as_matrix(w) for w in weights]
         for index, matrix in enumerate(matrices):
             if matrix.ndim != 2:
                 raise InvalidNetworkError(
@@ -156,7 +157,7 @@ class Network(Shown):
         if len(biases) != len(matrices):
             raise InvalidNetworkError(f"{len(matrices)} weights but {len(biases)} biases")
         maps = [
-            Affine({source: matrix}, np.asarray(bias, dtype=np.float64))
+            Affine({source: matrix}, bias)
             for source, (matrix, bias) in enumerate(zip(matrices, biases, strict=True))
         ]
         layers = [Layer(affine, activation) for affine in maps[:-1]]
@@ -350,10 +351,7 @@ class Network(Shown):
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         inputs = arranged(inputs, self.columns)
-        try:
-            array = np.asarray(inputs, dtype=np.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidInputError(f"inputs are not an array of numbers: {error}") from None
+        array = real_numbers("inputs", inputs).astype(np.float64, copy=False)
         size = self.input_size
         # A matrix with d columns is always a batch, also where one input has shape (1, d).
         if array.ndim > 1 and array.shape[1:] in ((size,), self.input_shape):

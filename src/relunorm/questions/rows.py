@@ -181,10 +181,7 @@ class Rows:
 
 
 def _rows(network: Network, x: ArrayLike) -> Array:
-    try:
-        given = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"x is not an array of numbers: {error}") from None
+    given = real_numbers("x", x).astype(np.float64, copy=False)
     if given.ndim == 1 and given.shape == (network.input_size,):
         given = given[None]
     rows = given.reshape(len(given), math.prod(given.shape[1:])) if given.ndim > 1 else given

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.io.graph import heads
 from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed
@@ -52,7 +53,7 @@ def as_constant(variable: Any) -> NDArray[np.float64]:
     with warnings.catch_warnings():
         # Keras converts torch tensors in a way that numpy 2 warns about.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
+        return mx.as_floats(ops.convert_to_numpy(variable))
 
 
 def unit(spelled: meaning.Spelling, low: Lowering, op: Any, x: Any) -> Any:
