@@ -322,3 +322,19 @@ def test_unused_parameters_of_an_activation_are_no_part_of_the_digest() -> None:
     assert net(rn.Activation("relu")) == net(rn.Activation("relu", slope=0.5))
     assert net(rn.Activation("leaky", slope=0.0)) != net(rn.Activation("relu"))
     assert net(rn.Activation("step")) != net(rn.Activation("step", at_zero=0.0))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_complex_numbers_and_text_are_refused(sparse) -> None:
+    given = np.ones((3, 2)) + 2j
+    with pytest.raises(InvalidNetworkError, match="complex"):
+        rn.Network.from_weights([sp.csr_array(given) if sparse else given])
+    with pytest.raises(InvalidNetworkError, match="the biases hold complex"):
+        rn.Network.from_weights([np.ones((3, 2))], [np.zeros(3) + 1j])
+    for rows in ([["a", "b"]], [[1.0, 2.0], [3.0]]):
+        with pytest.raises(InvalidNetworkError, match="no array of numbers"):
+            rn.Network.from_weights([rows])
+    net = rn.Network.from_weights([np.ones((3, 2))])
+    for inputs in (np.zeros((1, 2)) + 1j, np.array([["0", "1"]], dtype=object)):
+        with pytest.raises(InvalidInputError, match="not an array of numbers"):
+            net(inputs)

@@ -74,9 +74,11 @@ def real_numbers(name: str, value: Any) -> NDArray[np.floating[Any]]:
         raise InvalidInputError(f"{name} has masked entries; fill or drop them first")
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "biufO":
+        words = array.dtype == object and any(isinstance(each, str | bytes) for each in array.flat)
+        if words or array.dtype.kind not in "biufO":
+            kind = "complex numbers" if array.dtype.kind == "c" else "text or dates"
             raise InvalidInputError(
-                f"{name} is not an array of numbers: its type is {array.dtype}, expected real ones"
+                f"{name} is not an array of numbers: it holds {kind} ({array.dtype})"
             )
         return array if array.dtype.kind == "f" else array.astype(np.float64)
     except InvalidInputError:

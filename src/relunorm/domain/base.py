@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.arguments import real_numbers
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector, frozen
 
@@ -286,15 +287,17 @@ def check_count(count: int) -> int:
     return int(count)
 
 
+def numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    """Real numbers that users gave for a domain, copied."""
+    try:
+        return np.array(real_numbers(what, values), dtype=np.float64)
+    except InvalidInputError as error:
+        raise InvalidDomainError(str(error)) from None
+
+
 def vector(values: ArrayLike, what: str) -> Vector:
     """A read-only vector of finite, not absurdly large numbers."""
-    try:
-        given = np.asarray(values)
-        array = np.atleast_1d(np.array(given, dtype=np.float64))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidDomainError(f"{what} is not a list of numbers: {error}") from None
-    if given.dtype.kind in "USTmM":  # numpy reads such as numbers without a word
-        raise InvalidDomainError(f"{what} holds text or dates ({given.dtype}), expected numbers")
+    array = np.atleast_1d(numbers(values, what))
     if array.ndim != 1 or not array.size:
         raise InvalidDomainError(f"{what} has shape {array.shape}, expected a non-empty vector")
     if not np.isfinite(array).all():

@@ -11,21 +11,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.domain.base import Domain, RandomState, check_count, lengths, short, sign, vector
+from relunorm.domain.base import (
+    Domain,
+    RandomState,
+    check_count,
+    lengths,
+    numbers,
+    short,
+    sign,
+    vector,
+)
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
-
-
-def _numbers(values: ArrayLike, what: str) -> NDArray[Any]:
-    """The values as an array; text in it, which numpy would read as numbers, is refused."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InvalidDomainError(f"{what} is not a table of numbers: {error}") from None
-    text = array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
-    if text or array.dtype.kind in "USTmM":
-        raise InvalidDomainError(f"{what} holds text or dates, expected numbers")
-    return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +40,7 @@ class Box(Domain):
     hi: Vector
 
     def __post_init__(self) -> None:
-        lo, hi = vector(_numbers(self.lo, "lo"), "lo"), vector(_numbers(self.hi, "hi"), "hi")
+        lo, hi = vector(self.lo, "lo"), vector(self.hi, "hi")
         if lo.shape != hi.shape:
             raise InvalidDomainError(f"lo has {len(lo)} coordinates and hi has {len(hi)}")
         if wrong := np.flatnonzero(lo > hi).tolist():
@@ -69,7 +66,7 @@ class Box(Domain):
             points: shape (n, d), or (n, *shape) for images, flattened in C order.
         """
         dense = getattr(points, "toarray", lambda: points)()  # of scipy.sparse
-        rows = _numbers(dense, "the data").astype(np.float64)
+        rows = numbers(dense, "the data")
         if rows.ndim < 2 or not rows.size:
             raise InvalidDomainError(
                 f"data of shape {rows.shape}: expected (n, d), both at least 1"

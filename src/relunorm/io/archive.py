@@ -204,8 +204,7 @@ def _decode_structure(
 
 def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Step:
     weight, bias = (
-        mx.as_floats(array(fields[key])) if key in fields else None
-        for key in ("weight", "bias")
+        mx.as_floats(array(fields[key])) if key in fields else None for key in ("weight", "bias")
     )
     geometry = fields.get("geometry")
     if geometry is not None:

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from relunorm.arguments import real_numbers
 from relunorm.domain import Box, Domain
 from relunorm.errors import (
     InvalidDomainError,

@@ -351,7 +351,7 @@ class Network(Shown):
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         inputs = arranged(inputs, self.columns)
-        array = real_numbers("inputs", inputs).astype(np.float64, copy=False)
+        array = real_numbers("the batch", inputs).astype(np.float64, copy=False)
         size = self.input_size
         # A matrix with d columns is always a batch, also where one input has shape (1, d).
         if array.ndim > 1 and array.shape[1:] in ((size,), self.input_shape):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relunorm.arguments import real_numbers
 from relunorm.bounds.problem import Group
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError

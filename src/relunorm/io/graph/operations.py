@@ -183,6 +183,8 @@ UNITS: dict[str, Callable[..., Tensor | Headed]] = {
     "expm1": lambda low, x, name: heads.scaled(low, heads.entry(x, "exp"), 1.0, -1.0),
     "greater": lambda low, x, name, level: heads.entry(x, "greater", [level]),
 }
+#: Those that open a head, or are steps behind it.
+CURVED = (*_CURVES, "expm1", "greater")
 #: How a format writes a unit: its name in `UNITS`, then its numbers, each as it is or as the
 #: format's own (argument, default).
 Spelling = tuple[Any, ...]
@@ -190,8 +192,7 @@ Spelling = tuple[Any, ...]
 
 def curved(units: Mapping[str, Spelling]) -> frozenset[str]:
     """Of a format's units those that open a head, or are steps behind it."""
-    kinds = (*_CURVES, "expm1", "greater")
-    return frozenset(name for name, spelled in units.items() if spelled[0] in kinds)
+    return frozenset(name for name, spelled in units.items() if spelled[0] in CURVED)
 
 
 def unit(
