@@ -183,6 +183,8 @@ UNITS: dict[str, Callable[..., Tensor | Headed]] = {
     "expm1": lambda low, x, name: heads.scaled(low, heads.entry(x, "exp"), 1.0, -1.0),
     "greater": lambda low, x, name, level: heads.entry(x, "greater", [level]),
 }
+#: Those that open a head, or are steps behind it.
+_CURVED = (*_CURVES, "expm1", "greater")
 #: How a format writes a unit: its name in `UNITS`, then its numbers, each as it is or as the
 #: format's own (argument, default).
 Spelling = tuple[Any, ...]
@@ -190,8 +192,7 @@ Spelling = tuple[Any, ...]
 
 def curved(units: Mapping[str, Spelling]) -> frozenset[str]:
     """Of a format's units those that open a head, or are steps behind it."""
-    kinds = (*_CURVES, "expm1", "greater")
-    return frozenset(name for name, spelled in units.items() if spelled[0] in kinds)
+    return frozenset(name for name, spelled in units.items() if spelled[0] in _CURVED)
 
 
 def unit(
@@ -205,7 +206,7 @@ def unit(
     if not isinstance(x, Tensor | Headed):
         raise CannotLower("its first argument is a constant")
     kind, *numbers = spelled
-    if isinstance(x, Headed) and kind not in (*CURVED, "clip"):
+    if isinstance(x, Headed) and kind not in (*_CURVED, "clip"):
         raise Stuck(x)
     found = [argument(*n) if isinstance(n, tuple) else n for n in numbers]
     if any(np.broadcast_shapes(x.shape, np.shape(n)) != x.shape for n in found):
