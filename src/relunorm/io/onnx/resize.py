@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.lower import CannotLower
-from relunorm.io.onnx.node import Node, check_count
-
-Array = NDArray[Any]
+from relunorm.io.onnx.node import Array, Node, check_count
 
 
 def resize(node: Node) -> Any:
