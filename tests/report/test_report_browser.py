@@ -398,7 +398,7 @@ def test_a_class_that_is_never_found_is_not_green(browser: Any, tmp_path: Path) 
     assert {"true class", "answer"} <= set(matrix.locator("text").all_text_contents())
     told = page.inner_text(".answer")
     assert "No better than always answering ok: 83.3 %." in told
-    assert "Of class fraud 0 of 10 rows are found (0 %)" in told
+    assert "Of class fraud, 0 of 10 rows are found (0 %)" in told
     opened.close()
 
 

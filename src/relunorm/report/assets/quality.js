@@ -35,9 +35,9 @@
     const always = `always answering ${name(names, baseline.label)}`, share = R.percent(baseline.right / rows);
     return R.el("p", { class: "baseline" }, right > baseline.right
       ? `${always.replace("a", "A")} would be right on ${share}. ` : `No better than ${always}: ${share}. `,
-    `Of class ${name(names, worst.label)} ${R.number(worst.right)} of ${R.plural(worst.rows, "row")} ` +
+    `Of class ${name(names, worst.label)}, ${R.number(worst.right)} of ${R.plural(worst.rows, "row")} ` +
       `${worst.right === 1 ? "is" : "are"} found (${R.percent(worst.right / worst.rows)}); the mean of this share ` +
-      `over the classes, the balanced accuracy, is ${R.percent(recall.balanced)}.`);
+      `over the classes (balanced accuracy) is ${R.percent(recall.balanced)}.`);
   };
 
   const labelAnswer = (report, { accuracy }) => headline(R.percent(accuracy.right / accuracy.rows),
@@ -130,10 +130,11 @@
 
   const found = ({ rows, balanced, kind }, names) => [
     R.el("h3", {}, "Found, class by class ", R.kind(kind)),
-    R.table(["class", ">rows", ">found", ">share found", ">of its answers right"], rows.map((r) =>
+    R.table(["class", ">rows", ">found", ">recall", ">precision"], rows.map((r) =>
       [name(names, r.label), R.number(r.rows), R.number(r.right), R.percent(r.right / r.rows),
         r.said ? R.percent(r.right / r.said) : "–"]), "Which share of each class is found"),
-    R.note(`The mean of the shares found, the balanced accuracy: ${R.percent(balanced)}.`),
+    R.note("Recall: the share of the class that is found. Precision: the share of its answers that is right. ",
+      `Balanced accuracy, the mean recall: ${R.percent(balanced)}.`),
   ];
 
   const mistakes = (body, names) => (body.confusion.mistakes.length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> lis
     text, questions, command = words(quality, case, spell)
     remedy = found["remedy"]
     if remedy is not None:
-        score = f"{100 * remedy['score']:.3g} % of the rows would be right"
+        score = f"{_percent(remedy['score'])} of the rows would be right"
         if quality["type"] == "numbers":
             score = f"R² would be {remedy['score']:.3g}"
         text += f" If {remedy['words']}, {score}: give the rows as the model was trained on them."
@@ -165,8 +166,8 @@ def _worse_than_commonest(
     assert case.classes is not None
     names, accuracy = case.classes.names, quality["accuracy"]
     baseline = quality["baseline"]
-    share = f"{100 * accuracy['right'] / accuracy['rows']:.3g} %"
-    always = f"{100 * baseline['right'] / accuracy['rows']:.3g} %"
+    share = _percent(accuracy["right"] / accuracy["rows"])
+    always = _percent(baseline["right"] / accuracy["rows"])
     text = (
         f"No better than always answering {names[baseline['label']]}, which would be right on "
         f"{always} of the rows (the model: {share})."
@@ -186,6 +187,11 @@ def _worse_than_commonest(
     return text, questions, command
 
 
+def _percent(share: float) -> str:
+    """As the page writes it: three digits, a half rounded up."""
+    return f"{Context(prec=3, rounding=ROUND_HALF_UP).create_decimal_from_float(100 * share):f} %"
+
+
 def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
     """A class of which most rows are missed."""
     if quality is None or quality["type"] != "classes" or case.classes is None:
@@ -202,7 +208,7 @@ def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
     if common["label"] != worst["label"]:
         text += (
             f"; always answering {case.classes.names[common['label']]} would be right on "
-            f"{100 * common['right'] / rows:.3g} % of all rows"
+            f"{_percent(common['right'] / rows)} of all rows"
         )
     text += ". If that class matters, give it more weight in training, or decide at another margin."
     return [_item(text, "", "classes")]
