@@ -37,6 +37,10 @@ def test_columns_in_another_order_are_told_before_anything_else() -> None:
     assert first.startswith("Worse than always answering the mean of the target (R² = -")
     assert "the columns stand in the order age, size, rooms, year, R² would be" in first
     assert set(topics(report)) <= {"misfit", "time", "open"}
+    few = found(ONE, X[:6][:, order], y[:6])  # among so many orders one fits by chance
+    assert few.sections["quality"]["body"]["misfit"] == {
+        "kind": "estimate", "whole": True, "remedy": None,
+    }  # fmt: skip
 
 
 def test_inputs_that_were_scaled_in_training_are_told() -> None:

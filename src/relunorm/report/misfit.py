@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 #: Columns up to which every order of them is tried, and rows that are tried, at most.
 ORDERED, TRIED = 5, 500
+#: With fewer rows one of so many changes fits by chance, and none is tried.
+FEWEST = 30
 #: Of what is wrong at the baseline so much must become right for a remedy to be named.
 GAIN = 0.5
 #: How far the mean share found of a class may be above chance for answers that say nothing.
@@ -69,6 +71,8 @@ def _remedy(
     case: Case, x: Array, score: Callable[[Array], float], baseline: float
 ) -> dict[str, Any] | None:
     """The change of the inputs that helps most, if one makes the model fit."""
+    if len(x) < FEWEST:
+        return None
     tried = [(score(rows), words) for words, rows in _changes(case, x)]
     best, words = max(tried, default=(-np.inf, ""))
     if not best >= baseline + GAIN * (1 - baseline):
