@@ -206,3 +206,17 @@ def test_certify_matches_labels_to_the_classes_of_the_model() -> None:
     assert shown.rows[2].verdict == "invalid"
     assert "label 8, but the model has classes 5, 3, 4" in shown.rows[2].reason
     assert (shown.classes, shown.classes_from) == (("5", "3", "4"), "model")
+
+
+@pytest.mark.parametrize(("others", "source"), [(0, "sorted"), (1, "sorted"), (30, "data")])
+def test_an_order_is_asked_of_answers_that_tell_it(others: int, source: str) -> None:
+    """Of 90 rows all but some are answered by output 0; those others in turned order."""
+    labels = np.repeat(["a", "b", "c"], 30)
+    outputs = np.tile([1.0, 0.0, 0.0], (90, 1))
+    turned = {"a": 1, "b": 2, "c": 0}
+    for k in [*range(others), *range(30, 30 + others), *range(60, 60 + others)]:
+        outputs[k] = np.eye(3)[turned[labels[k]]]
+    found = as_classes(labels, outputs=outputs)
+    assert found is not None
+    assert found[1].source == source
+    assert found[1].names == (("a", "b", "c") if source == "sorted" else ("c", "a", "b"))

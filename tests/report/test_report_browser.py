@@ -356,3 +356,57 @@ def test_what_cannot_be_counted_or_scaled_is_told(browser: Any, tmp_path: Path) 
     for tab in opened.tabs:
         opened.show(tab)
     opened.close()
+
+
+def test_each_output_has_its_line_and_its_own_order_of_inputs(browser: Any, tmp_path: Path) -> None:
+    """Two outputs of different units: neither error is told as that of the target."""
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    net = rn.Network.from_weights([np.eye(3), [[5.0, 1.0, 0.0], [0.0, -100.0, 900.0]]])
+    y = net(x) + np.random.default_rng(1).normal(size=(60, 2)) * [0.1, 300.0]
+    rn.report(net, x, y, time_limit=8).save(tmp_path / "two.html")
+    opened = Opened(browser, tmp_path / "two.html", viewport={"width": 390, "height": 844})
+    page = opened.page
+    told = page.inner_text(".answer")
+    assert told.startswith("R² ")
+    assert "output 1, the worst of 2 outputs" in told
+    rms = np.sqrt(((net(x) - y) ** 2).mean(axis=0))
+    shown = page.locator('.answer td[data-label="RMSE"]').all_text_contents()
+    np.testing.assert_allclose([float(text.replace(",", "")) for text in shown], rms, rtol=0.01)
+    opened.show("sensitivity")
+    order = page.locator("#sensitivity svg .name").all_text_contents
+    assert order() == ["x0", "x1", "x2"]
+    assert "2 inputs can only increase output 0; 1 input is never used" in page.inner_text("main")
+    page.select_option("#sensitivity-output", "1")
+    assert order()[:2] == ["x2", "x1"]
+    lead = page.inner_text("#sensitivity .lead")
+    assert "1 input can only increase output 1; 1 input can only decrease output 1" in lead
+    opened.close()
+
+
+def test_a_class_that_is_never_found_is_not_green(browser: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    net = rn.Network.from_weights([np.eye(2), np.zeros((2, 2))], [np.zeros(2), [1.0, 0.0]])
+    labels = np.repeat(["ok", "fraud"], [50, 10])
+    found = rn.report(net, x, labels, classes=["ok", "fraud"], time_limit=5)
+    found.save(tmp_path / "green.html")
+    opened = Opened(browser, tmp_path / "green.html", viewport={"width": 390, "height": 844})
+    page = opened.page
+    matrix = page.locator('[data-figure="confusion"] svg')
+    assert matrix.locator("rect").evaluate_all("all => all.map((r) => r.className.baseVal)") == [
+        "cell right", "cell", "cell wrong", "cell",
+    ]  # fmt: skip
+    assert {"true class", "answer"} <= set(matrix.locator("text").all_text_contents())
+    told = page.inner_text(".answer")
+    assert "No better than always answering ok: 83.3 %." in told
+    assert "Of class fraud, 0 of 10 rows are found (0 %)" in told
+    opened.close()
+
+
+def test_what_is_proved_is_drawn_as_steps(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo)
+    opened.show("robustness")
+    for k in (0, 1):
+        path = opened.page.locator(f'[data-figure="robustness"] path.curve-{k}').get_attribute("d")
+        assert "L" not in path
+        assert {"H", "V"} <= set(path)
+    opened.close()

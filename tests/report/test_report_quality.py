@@ -79,7 +79,55 @@ def test_errors_of_a_regression_are_those_of_scikit_learn() -> None:
         assert row["r2"] == pytest.approx(metrics.r2_score(truth, guess))
         assert row["largest"] == pytest.approx(metrics.max_error(truth, guess))
     worst = body["worst"]["rows"][0]
-    assert abs(worst["predicted"] - worst["actual"]) == pytest.approx(np.abs(net(X) - y).max())
+    far = np.abs(net(X) - y) / y.std(axis=0)  # outputs may have different units
+    assert far[worst["row"], worst["output"]] == far.max()
+    assert worst["predicted"] == net(X)[worst["row"], worst["output"]]
+
+
+def test_of_several_outputs_the_worst_is_named_and_all_are_listed() -> None:
+    """Errors have the units of their outputs: the largest one need not be the worst fit."""
+    pandas = pytest.importorskip("pandas")
+    net = random_network(5, 8, 3, seed=4)
+    y = net(X) * [1.0, 1.0, 1e3] + RNG.normal(size=(80, 3)) * net(X).std(axis=0) * [0.1, 2, 0.1]
+    scaled = rn.Network.from_weights(
+        [w * ([[1.0], [1.0], [1e3]] if k else 1) for k, w in enumerate(net.weights()[0])],
+        [b * ([1.0, 1.0, 1e3] if k else 1) for k, b in enumerate(net.weights()[1])],
+    )
+    frame = pandas.DataFrame(y, columns=["u", "v", "w"])
+    errors = quality.compute(case(scaled, y=frame), 1.0)["errors"]
+    r2 = metrics.r2_score(y, scaled(X), multioutput="raw_values")
+    assert errors["worst"] == r2.argmin() == 1
+    assert (errors["of"], [row["name"] for row in errors["rows"]]) == (3, ["u", "v", "w"])
+    named = quality.compute(case(scaled, y=y, target_name="a, b, c"), 1.0)["errors"]["rows"]
+    assert [row["name"] for row in named] == ["a", "b", "c"]
+
+
+def test_of_many_outputs_the_worst_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "MAX_NUMBERS", 2)
+    y = NET(X) + RNG.normal(size=(80, 4)) * NET(X).std(axis=0) * [0.1, 1, 0.2, 3]
+    body = quality.compute(case(y=y), 1.0)
+    assert [row["output"] for row in body["errors"]["rows"]] == [1, 3]
+    assert (body["errors"]["worst"], body["errors"]["of"]) == (3, 4)
+    assert [row["output"] for row in body["scatter"]["rows"]] == [1, 3]
+
+
+def test_shares_found_are_those_of_scikit_learn() -> None:
+    body = quality.compute(case(classes=list(NAMES)), 1.0)
+    answers = NAMES[NET(X).argmax(axis=1)]
+    names, counts = np.unique(LABELS, return_counts=True)
+    found = metrics.recall_score(LABELS, answers, labels=names, average=None)
+    right = dict(zip(names, metrics.precision_score(
+        LABELS, answers, labels=names, average=None, zero_division=0.0), strict=True))  # fmt: skip
+    rows = body["recall"]["rows"]
+    assert [row["right"] / row["rows"] for row in rows] == pytest.approx(sorted(found))
+    for row in rows:
+        share = row["right"] / max(row["said"], 1)
+        assert share == pytest.approx(right[NAMES[row["label"]]])
+    balanced = metrics.balanced_accuracy_score(LABELS, answers)
+    assert body["recall"]["balanced"] == pytest.approx(balanced)
+    assert body["baseline"]["right"] == counts.max()
+    assert NAMES[body["baseline"]["label"]] == names[counts.argmax()]
+    assert body["misfit"] is None
 
 
 @pytest.mark.parametrize("kind", ["sigmoid", "tanh", "exp"])
@@ -90,7 +138,7 @@ def test_errors_are_those_of_what_the_model_returns(kind: Any) -> None:
     body = quality.compute(case(net, y=y), 1.0)
     rms = metrics.root_mean_squared_error(y, net.predict(X)[:, 0])
     assert body["errors"]["rows"][0]["rms"] == pytest.approx(rms)
-    assert body["scatter"]["predicted"] == pytest.approx(net.predict(X)[:, 0])
+    assert body["scatter"]["rows"][0]["predicted"] == pytest.approx(net.predict(X)[:, 0])
 
 
 def test_a_classifier_of_one_output_is_counted_by_numbers_of_classes() -> None:
@@ -218,8 +266,9 @@ def test_the_scale_of_targets_is_no_advice_once_they_are_fitted() -> None:
     noise = RNG.normal(size=(80, 1))
     told = rn.diagnose(net, X, net(X), optimizer="sgd").advice
     for y, wanted in ((net(X) + noise, 0), (1e5 * noise, 1)):
-        learned = advice._learned(quality.compute(case(net, y=y), 1.0))
-        items = advice._units({"body": {"sentences": told}}, False, True, learned)
+        one = case(net, y=y)
+        learned = advice._learned(quality.compute(one, 1.0))
+        items = advice._units({"body": {"sentences": told}}, one, False, learned)
         assert sum("TargetScaler" in item["call"] for item in items) == wanted
 
 
@@ -233,6 +282,26 @@ def test_slopes_hold_what_jacobians_show() -> None:
         assert (seen <= np.array(row["upper"]) + 1e-9).all()
     effects = [max(np.abs([*r["lower"], *r["upper"]])) * r["width"] for r in body["slopes"]["rows"]]
     assert effects == sorted(effects, reverse=True)
+
+
+def test_what_is_certain_of_inputs_is_told_output_by_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Output 0 rises with x0 and falls with x1; output 1, 1000 times as large, the reverse."""
+    first = [[1.0, -1.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 1.0]]
+    last = [[1.0, 1.0, 0.0], [-1e3, -1e3, 1e3]]
+    net = rn.Network.from_weights([first, last])
+    x = RNG.normal(size=(40, 3))
+    body = sensitivity.compute(case(net, x, None), 20.0)
+    words = rn.sensitivity(net, rn.Box.around(x)).direction
+    for of, row in zip(words, body["monotone"]["rows"], strict=True):
+        assert row == {word: (of == word).sum() for word in ("increasing", "decreasing", "unused")}
+    assert body["monotone"]["rows"][0] == {"increasing": 1, "decreasing": 1, "unused": 1}
+    assert body["monotone"]["unused"] == 0
+    monkeypatch.setattr(sensitivity, "LISTED", 1)  # of every output the one that matters to it
+    wide = rn.Network.from_weights([np.eye(3), [[1.0, 0.0, 0.0], [0.0, 0.0, 1e3]]])
+    listed = sensitivity.compute(case(wide, x, None), 20.0)["slopes"]["rows"]
+    assert {row["input"] for row in listed} == {0, 2}
 
 
 def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
@@ -277,6 +346,8 @@ def test_safe_radii_are_safe_and_attacked_ones_are_not() -> None:
             assert row["attacked"] == 0
     curve = body["curve"]["rows"]
     assert all(sure <= possible for _, sure, possible in curve)
+    ends = {end for row in body["weakest"]["rows"] for end in (row["safe"], row["attacked"])}
+    assert ends & {radius for radius, _, _ in curve}  # the steps stand at the rows' own radii
 
 
 def test_distances_are_in_spreads_where_scales_differ() -> None:

@@ -2,8 +2,8 @@
 
 Which label an output stands for is known where the user or the model says so, where the target is
 one-hot, and where labels are the numbers 0, 1, ... of the outputs. Otherwise the data are asked:
-the labels are matched to the outputs so that most rows come out right. That is a guess, and it is
-called one.
+the labels are matched to the outputs so that most rows come out right, if that is more than chance
+(a model that answers one class for all rows says nothing). That is a guess, and it is called one.
 """
 
 from __future__ import annotations
@@ -299,7 +299,23 @@ def _asked(
         return order, "sorted"
     table = _agreement(labels[: len(outputs)], order, outputs)
     right, chosen = _assigned(table)
-    return (order, "sorted") if right <= np.trace(table) else ([order[k] for k in chosen], "data")
+    if right <= np.trace(table) or not _supported(table[:, chosen]):
+        return order, "sorted"
+    return [order[k] for k in chosen], "data"
+
+
+def _supported(table: NDArray[np.float64]) -> bool:
+    """Whether more rows are right than labels dealt out at random would make right.
+
+    By two standard deviations of that number (Hoeffding 1951, A combinatorial central limit
+    theorem), or all of them. Where the model answers one class for all rows, no order is.
+    """
+    rows, right = table.sum(), np.trace(table)
+    answers, labels = table.sum(axis=1) / rows, table.sum(axis=0) / rows
+    by_chance = answers @ labels
+    centred = np.eye(len(table)) - labels[:, None] - answers + by_chance
+    variance = rows**2 / max(rows - 1, 1) * (answers[:, None] * labels * centred**2).sum()
+    return bool(right == rows or right - rows * by_chance > 2 * math.sqrt(variance))
 
 
 def _agreement(

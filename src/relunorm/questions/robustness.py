@@ -108,16 +108,21 @@ class Robustness(Shown):
         possible = sum(row.correct and row.radius[1] > radius for row in valid)
         return sure / len(valid), possible / len(valid)
 
-    def curve(self, points: int = 21) -> list[tuple[float, float, float]]:
-        """Certified accuracy against radius: rows (radius, certainly, possibly).
+    def curve(self, points: int = 201) -> list[tuple[float, float, float]]:
+        """Accuracy against radius, as steps: (radius, certainly right, possibly right).
 
-        Where one radius was asked for, at that one and at 0: nothing is known in between.
+        Both are step functions that change at the ends of the rows' own intervals. The share that
+        is certainly right holds from the radius before up to this one; the share that is possibly
+        right holds from this one up to the next. Of more than ``points`` radii some are left out,
+        and both statements still hold. Where one radius was asked for, at that one and at 0.
         """
         if self.asked is not None:
             return [(r, *self.accuracy(r)) for r in dict.fromkeys((0.0, float(self.asked)))]
-        ends = [end for row in self.rows for end in row.radius if math.isfinite(end)]
-        top = max(ends, default=0.0)
-        return [(float(r), *self.accuracy(float(r))) for r in np.linspace(0.0, top, points)]
+        valid = [row.radius for row in self.rows if row.verdict != "invalid"]
+        ends = np.unique([0.0, *(end for ends in valid for end in ends if math.isfinite(end))])
+        if len(ends) > points:
+            ends = ends[np.unique(np.linspace(0, len(ends) - 1, points).astype(int))]
+        return [(float(r), *self.accuracy(float(r))) for r in ends]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -127,7 +132,7 @@ class Robustness(Shown):
             "radius": self.asked,
             "scale": list(self.scale) or None,
             "counts": self.counts,
-            "curve": [list(point) for point in self.curve()],
+            "curve": [list(point) for point in self.curve(21)],
             **entries(self, "rows seconds classes classes_from of stopped"),
         }
 

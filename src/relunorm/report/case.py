@@ -44,13 +44,15 @@ class Case:
         domain_from: ``given``, ``data`` (the box around it) or ``default`` (the box [-1, 1]^d).
         x, y: the rows of data that are used, and their targets (of classes, their numbers).
         rows: how many rows were given.
-        target: the target's name.
+        target: the target's name; of several, with commas between them.
         classes: the names of the target's classes, if it has any.
         plane: what `--slice` asked for: two coordinates, three inputs as rows, or None.
         names: what the inputs are called; x0, x1, ... by default.
         named: whether these names were given.
         index: the place of every row that is used among those that were given.
         data_name: the table's file, for commands.
+        outputs: what the target's columns are called, where it has several and they have names.
+        trainable: whether the model was given as a module, which may still be in training.
     """
 
     network: Network
@@ -67,6 +69,8 @@ class Case:
     named: bool = False
     index: NDArray[np.intp] | None = None
     data_name: str = ""
+    outputs: tuple[str, ...] = ()
+    trainable: bool = False
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -95,6 +99,10 @@ class Case:
         """The number of a row that is used among those that were given, counted from 0."""
         assert self.index is not None
         return int(self.index[k])
+
+    def output_name(self, k: int) -> str:
+        """What column ``k`` of the target is called; empty where nobody said."""
+        return self.outputs[k] if k < len(self.outputs) else ""
 
     @property
     def all_rows(self) -> bool:
@@ -172,8 +180,19 @@ def make_case(
     kinds = None if found is None else found[1]
     return Case(
         network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
-        data_name,
+        data_name, _output_names(target, y, target_name),
+        any(hasattr(model, name) for name in ("state_dict", "trainable_weights")),
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _output_names(target: Any, y: Array | None, name: str) -> tuple[str, ...]:
+    """The names of a target's columns: of a DataFrame, or the parts of ``a, b, c``."""
+    if y is None or y.ndim != 2 or y.shape[1] < 2:
+        return ()
+    for names in (getattr(target, "columns", ()), name.split(", ")):
+        if len(names) == y.shape[1]:
+            return tuple(map(str, names))
+    return ()
 
 
 def _input_names(

@@ -80,7 +80,7 @@ SECTIONS = (
         "robustness",
         "Robustness",
         3.0,
-        "rn.certify(model, X, label=y)",
+        "rn.certify(model, X, label=y, time_limit=600)",
         compiled=True,
         more="certify more rows, and more closely",
     ),

@@ -23,8 +23,8 @@
     }));
     return [
       R.el("p", {}, body.one_input ? "On the domain: " : `The line runs ${body.words}: `,
-        R.quantity(body.pieces), " pieces, ",
-        R.quantity(body.distinct), " different patterns. ",
+        R.quantity(body.pieces), body.pieces.value === 1 ? " piece, " : " pieces, ",
+        R.quantity(body.distinct), body.distinct.value === 1 ? " pattern. " : " different patterns. ",
         body.start.values && !body.one_input && R.el("span", { class: "quiet" },
           `From ${R.vector(body.start.values, 4)} to ${R.vector(body.end.values, 4)}.`)),
       every > 1 && R.note(`Drawn through every ${every}th knot.`),

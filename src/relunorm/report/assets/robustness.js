@@ -21,7 +21,7 @@
           body.nearest.value ? ` The weakest were looked for among ${R.number(body.nearest.value)} more, ` +
             "whose class changes nearest by." : ""),
       R.el("h3", {}, "The weakest rows ", R.kind("bound")),
-      R.table([">row", "class", "right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
+      R.table([">row", "class", "answered right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
         R.number(r.row), R.short(names[r.label] ?? String(r.label)), r.correct ? "yes" : "no",
         R.number(r.safe, 3, "lower"), r.attacked === null ? "not found" : R.number(r.attacked, 3, "upper")]),
       "Rows with the smallest radii"),
@@ -49,8 +49,11 @@
     const top = rows[rows.length - 1][0] || 1;
     const x = R.linear(0, top, box.left, box.right);
     const y = R.linear(0, 100, box.bottom, box.top);
-    const path = (k) => rows.map((r, i) => `${i ? "L" : "M"}${x(r[0]).toFixed(1)},${y(100 * r[k]).toFixed(1)}`)
-      .join("");
+    // Steps: what is proved at a radius holds for smaller ones, what is possible at it for larger ones.
+    const across = (r) => `H${x(r[0]).toFixed(1)}`;
+    const down = (r, k) => `V${y(100 * r[k]).toFixed(1)}`;
+    const path = (k) => `M${x(0).toFixed(1)},${y(100 * rows[0][k]).toFixed(1)}` +
+      rows.slice(1).map((r) => (k === 1 ? down(r, k) + across(r) : across(r) + down(r, k))).join("");
     return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
       "aria-label": "Certified and possible accuracy against the radius" },
     R.axes(box, x, y, { xTicks: R.ticks(0, top, width < 480 ? 4 : 6), yTicks: [0, 25, 50, 75, 100],

@@ -1,55 +1,73 @@
 // Which inputs matter: a bar from the smallest to the largest slope, for every input.
 "use strict";
 ((R) => {
-  const SHOWN = 15;
+  const SHOWN = 15, LISTED = 40;
 
   R.sensitivity = (report) => R.section(report.sections.sensitivity, (body) => {
     const state = { output: 0 };
     const several = body.outputs.shown > 1;
-    const picture = R.figure("sensitivity", (width) => bars(body.slopes.rows.slice(0, SHOWN), state.output, width));
+    // Those with the largest effect on the output shown.
+    const ranked = () => [...body.slopes.rows].sort((a, b) => reach(b, state.output) - reach(a, state.output));
+    const picture = R.figure("sensitivity", (width) => bars(ranked().slice(0, SHOWN), state.output, width));
+    const told = R.el("p", { class: "lead" }, lead(body, state.output, report));
     const words = (d) => ({ increasing: "increasing", decreasing: "decreasing", unused: "unused",
       fixed: "does not vary" }[d] ?? "");
     const table = R.el("div", {});
     const list = () => table.replaceChildren(R.table(
       ["input", ">smallest slope", ">largest slope", ">effect over its range", "certain", "exact"],
-      body.slopes.rows.map((r) => [R.short(r.name), R.number(r.lower[state.output], 4),
+      ranked().slice(0, LISTED).map((r) => [R.short(r.name), R.number(r.lower[state.output], 4),
         R.number(r.upper[state.output], 4), R.number(effect(r, state.output), 4),
         words(r.direction[state.output]), r.exact[state.output] ? "yes" : "no"]),
       "Ranges of slopes"));
-    const many = body.slopes.rows.length < body.inputs.value;
+    const count = Math.min(LISTED, body.slopes.rows.length);
+    const many = count < body.inputs.value;
     return [
-      R.el("p", { class: "lead" }, lead(body)),
+      told,
       R.note("A slope says how much the output changes for each unit an input changes; the bars hold ",
-        "every slope on the domain. ", body.slopes.rows.length > SHOWN
+        "every slope on the domain. ", body.inputs.value > SHOWN
           ? `These are the ${SHOWN} of ${R.number(body.inputs.value)} inputs with the largest slope times range.`
           : "Ordered by slope times the input's range."),
       several && R.el("div", { class: "controls" }, R.el("label", {}, "Output",
         R.el("select", { id: "sensitivity-output", onchange: (event) => {
           state.output = Number(event.target.value);
+          told.replaceChildren(...[lead(body, state.output, report)].flat());
           picture.redraw();
           list();
         } }, Array.from({ length: body.outputs.shown }, (_, k) => R.el("option", { value: k },
           R.outputName(report, k).replace(/^output /, "")))))),
       body.outputs.shown < body.outputs.of && R.note(`The first ${body.outputs.shown} of ${body.outputs.of} outputs.`),
       picture,
+      R.el("ul", { class: "keys" }, key("upper", "either way"), key("lower", "can only increase the output"),
+        key("down", "can only decrease it")),
       R.el("details", { ontoggle: list }, R.el("summary", {}, many
-        ? `As a table: the ${body.slopes.rows.length} of ${R.number(body.inputs.value)} inputs with the largest effect`
+        ? `As a table: the ${count} of ${R.number(body.inputs.value)} inputs with the largest effect`
         : "As a table"), table),
     ];
   });
 
-  const lead = ({ monotone }) => {
+  const lead = ({ monotone, outputs }, o, report) => {
+    const sure = monotone.rows[o];
+    const output = outputs.of > 1 ? R.outputName(report, o) : "the output";
     const parts = [["increasing", "increase"], ["decreasing", "decrease"]]
-      .filter(([k]) => monotone[k]).map(([k, verb]) => `${R.plural(monotone[k], "input")} can only ${verb} the output`);
-    if (monotone.unused) parts.push(`${R.plural(monotone.unused, "input")} ${monotone.unused === 1 ? "is" : "are"} never used`);
+      .filter(([k]) => sure[k]).map(([k, verb]) => `${R.plural(sure[k], "input")} can only ${verb} ${output}`);
+    if (sure.unused) {
+      parts.push(`${R.plural(sure.unused, "input")} ${sure.unused === 1 ? "is" : "are"} never used` +
+        (parts.length || outputs.of === 1 ? "" : ` by ${output}`));
+    }
     return parts.length ? [`Proved on the domain: ${parts.join("; ")}. `, R.kind("bound")]
-      : "No input is proved to push the outputs one way only.";
+      : [`No input is proved to push ${output} one way only.`];
   };
+  const key = (style, text) => R.el("li", {}, R.svg("svg", { width: 14, height: 14, "aria-hidden": "true" },
+    R.svg("rect", { x: 1, y: 3, width: 12, height: 8, rx: 2, class: `bar ${style}` })), text);
+  const SIDE = { increasing: "lower", decreasing: "down" };
 
   const effect = (row, o) => {
     const ends = [row.lower[o], row.upper[o]];
     return ends.includes(null) || row.width === null ? null : Math.max(...ends.map(Math.abs)) * row.width;
   };
+
+  // For the order: what is beyond float64 first, what does not vary last.
+  const reach = (row, o) => (row.direction[o] === "fixed" ? 0 : effect(row, o) ?? Infinity);
 
   const bars = (rows, o, width) => {
     const known = rows.filter((r) => r.lower[o] !== null && r.upper[o] !== null);
@@ -75,7 +93,7 @@
       return R.svg("g", {},
         R.svg("text", { x: left, y: y + 13, class: "name" }, cutName(r.name, width)),
         R.svg("rect", { x: from, y: y + 18, width: Math.max(2, to - from), height: 10, rx: 2,
-          class: `bar ${r.lower[o] >= 0 ? "lower" : r.upper[o] <= 0 ? "down" : "upper"}` }));
+          class: `bar ${SIDE[r.direction[o]] ?? "upper"}` }));
     }));
   };
   const cutName = (name, width) => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,17 @@ MORE = {section.name: section.more for section in SECTIONS if section.more}
 
 
 def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str, Any]]:
-    """Advice in the order to follow it: what the answer lacks, what can go, what may be wrong."""
+    """Advice in the order to follow it: what the answer lacks, what can go, what may be wrong.
+
+    Where model and rows do not fit together that comes first, and what follows from these rows is
+    held back.
+    """
     spell = _Spelling(case)
-    items = [*_given(case, spell), *_robustness(sections["robustness"], spell)]
-    removal = _removal(sections["removal"], spell)
-    items += removal
-    learned = _learned(sections["quality"]["body"])
-    if not case.is_point:  # of one row nothing follows about units
-        items += _units(sections["units"], bool(removal), case.x is not None, learned)
-    items += _sensitivity(sections["sensitivity"], spell)
+    quality = sections["quality"]["body"]
+    misfit = _misfit(quality, case, spell)
+    items = [*misfit, *_given(case, spell)]
+    if not (misfit and quality["misfit"]["whole"]):
+        items += _found(sections, case, spell)
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
         for name, entry in sections.items()
@@ -50,12 +53,24 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     ]
 
 
+def _found(sections: dict[str, Any], case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+    """What follows from the answers of the sections."""
+    quality = sections["quality"]["body"]
+    items = [*_missed(quality, case), *_robustness(sections["robustness"], spell)]
+    removal = _removal(sections["removal"], spell)
+    items += removal
+    if not case.is_point:  # of one row nothing follows about units
+        items += _units(sections["units"], case, bool(removal), _learned(quality))
+    return items + _sensitivity(sections["sensitivity"], spell)
+
+
 class _Spelling:
     """The arguments of a command line about this case, as far as they are known."""
 
     def __init__(self, case: Case):
         self.model = shlex.quote(case.name) if "." in case.name or ":" in case.name else "MODEL"
-        target = f" --target {shlex.quote(case.target)}" if case.target else " --target COLUMN"
+        columns = case.outputs or ((case.target,) if case.target else ())
+        target = "".join(f" --target {shlex.quote(name)}" for name in columns or ("COLUMN",))
         self.data = f"--data {shlex.quote(case.data_name) if case.data_name else 'DATA.csv'}"
         self.table = self.data + (target if case.y is not None else "")
         self.domain = f"--domain {shlex.quote(self._domain(case))}"
@@ -63,7 +78,8 @@ class _Spelling:
     @staticmethod
     def _domain(case: Case) -> str:
         if case.domain_from == "data":
-            asked = f"?target={case.target}" if case.target else ""
+            columns = case.outputs or ((case.target,) if case.target else ())
+            asked = "?" + "&".join(f"target={name}" for name in columns) if columns else ""
             return f"data:{case.data_name or 'DATA.csv'}{asked}"
         box = case.domain.as_box
         if box is not None:
@@ -109,6 +125,95 @@ def _given(case: Case, spell: _Spelling) -> list[dict[str, Any]]:
     return items
 
 
+def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+    """That an answer which looks at no input is as good, and what may be the reason."""
+    if quality is None or quality.get("misfit") is None:
+        return []
+    found = quality["misfit"]
+    words = _worse_than_mean if quality["type"] == "numbers" else _worse_than_commonest
+    text, questions, command = words(quality, case, spell)
+    remedy = found["remedy"]
+    if remedy is not None:
+        score = f"{_percent(remedy['score'])} of the rows would be right"
+        if quality["type"] == "numbers":
+            score = f"R² would be {remedy['score']:.3g}"
+        text += f" If {remedy['words']}, {score}: give the rows as the model was trained on them."
+        command = ""
+    else:
+        text += f" Does the data fit the model: {questions}?"
+    if found["whole"]:
+        text += " Until then what else this page says of these rows means little."
+    return [_item(text, "", "misfit", command)]
+
+
+def _worse_than_mean(quality: dict[str, Any], case: Case, spell: _Spelling) -> tuple[str, str, str]:
+    rows = [row for row in quality["errors"]["rows"] if (row["r2"] or 0.0) < 0]
+    if quality["errors"]["of"] == 1:
+        text = f"Worse than always answering the mean of the target (R² = {rows[0]['r2']:.3g})."
+    else:
+        named = [
+            f"{row['name'] or 'output ' + str(row['output'])} (R² = {row['r2']:.3g})"
+            for row in rows[:4]
+        ] + ([f"{len(rows) - 4} more"] if len(rows) > 4 else [])
+        text = f"Worse than always answering the mean of the target: {_listed(named)}."
+    order = "" if case.network.columns else "are the columns in the model's order, "
+    return text, f"{order}are the inputs and the target scaled as in training", ""
+
+
+def _worse_than_commonest(
+    quality: dict[str, Any], case: Case, spell: _Spelling
+) -> tuple[str, str, str]:
+    assert case.classes is not None
+    names, accuracy = case.classes.names, quality["accuracy"]
+    baseline = quality["baseline"]
+    share = _percent(accuracy["right"] / accuracy["rows"])
+    always = _percent(baseline["right"] / accuracy["rows"])
+    text = (
+        f"No better than always answering {names[baseline['label']]}, which would be right on "
+        f"{always} of the rows (the model: {share})."
+    )
+    if quality["answers"]["different"] == 1:
+        text = f"Every row gets the same answer. {text}"
+    order = "" if case.network.columns else "are the columns in the model's order, "
+    questions = f"{order}are the inputs scaled as in training"
+    command = ""
+    if case.classes.guessed:
+        listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        questions += (
+            f", and do the outputs stand for the classes in this order: {listed} (sorted, for the "
+            "answers do not tell)"
+        )
+        command = f"relunorm report {spell.model} {spell.table} --classes CLASS,CLASS,..."
+    return text, questions, command
+
+
+def _percent(share: float) -> str:
+    """As the page writes it: three digits, a half rounded up."""
+    return f"{Context(prec=3, rounding=ROUND_HALF_UP).create_decimal_from_float(100 * share):f} %"
+
+
+def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
+    """A class of which most rows are missed."""
+    if quality is None or quality["type"] != "classes" or case.classes is None:
+        return []
+    worst, rows = quality["recall"]["rows"][0], quality["accuracy"]["rows"]
+    if 2 * worst["right"] >= worst["rows"]:
+        return []
+    missed, of = worst["rows"] - worst["right"], f"the {worst['rows']:,} rows"
+    text = (
+        f"{missed:,} of {of if worst['rows'] > 1 else 'the one row'} of class "
+        f"{case.classes.names[worst['label']]} {'is' if missed == 1 else 'are'} missed"
+    )
+    common = quality["baseline"]
+    if common["label"] != worst["label"]:
+        text += (
+            f"; always answering {case.classes.names[common['label']]} would be right on "
+            f"{_percent(common['right'] / rows)} of all rows"
+        )
+    text += ". If that class matters, give it more weight in training, or decide at another margin."
+    return [_item(text, "", "classes")]
+
+
 def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     body = entry["body"]
     weak = body["weakest"]["rows"] if body is not None else []
@@ -119,14 +224,14 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     if body["scales_differ"]:
         unit, option = " of their spread", " --scale spread"
         argument = ", scale=X.std(axis=0)"
+    radius = at_most(near["attacked"], 2)
     text = (
         f"Row {near['row']} is answered correctly, but moving its inputs by "
-        f"{at_most(near['attacked'], 2)}{unit} each changes the class. Choose how far inputs may "
+        f"{radius}{unit} each changes the class. Choose how far inputs may "
         "move in practice and count the rows that stand it."
     )
-    radius = body["median"]["value"] or near["attacked"]
-    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}{option}"
-    call = f"rn.certify(model, X, radius={radius:.1g}, label=y{argument})"
+    command = f"relunorm certify {spell.model} {spell.table} --eps {radius}{option}"
+    call = f"rn.certify(model, X, radius={radius}, label=y{argument})"
     return [_item(text, call, "robustness", command)]
 
 
@@ -160,10 +265,11 @@ def _learned(quality: dict[str, Any] | None) -> bool:
     return all((row["r2"] or 0.0) > 0.5 for row in quality["errors"]["rows"])
 
 
-def _units(
-    entry: dict[str, Any], removal: bool, has_data: bool, learned: bool
-) -> list[dict[str, Any]]:
-    """The sentences of `diagnose`, each with the call it names.
+def _units(entry: dict[str, Any], case: Case, removal: bool, learned: bool) -> list[dict[str, Any]]:
+    """The sentences of `diagnose` that say what to do, each with the call it names.
+
+    Units are revived in training only: not those of a file, nor where the network without them is
+    advised.
 
     Args:
         removal: whether there is advice on removal.
@@ -174,10 +280,17 @@ def _units(
     items = []
     for sentence in entry["body"]["sentences"]:
         call = next((call for name, call in CALLS.items() if name in sentence), "")
-        said = "normalize" in call and removal  # what goes is the advice on removal already
-        said |= "TargetScaler" in call and learned
-        if call and not said:
-            where = "" if has_data else "With random points of the domain as data: "
+        about_scale, about_removal = "TargetScaler" in call, "normalize" in call
+        if about_scale:
+            wanted = not learned
+        elif about_removal:
+            wanted = not removal  # what goes is the advice on removal already
+        else:
+            wanted = case.trainable and not removal
+        if call and wanted:
+            where = "" if case.x is not None else "With random points of the domain as data: "
+            if about_scale and not case.trainable:
+                where = "If the model is trained again: "
             items.append(_item(where + sentence, call, "units"))
     return items
 
@@ -198,12 +311,7 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
     brings = [
         MORE[name]
         for name, entry in sections.items()
-        if name in MORE
-        and (
-            entry["status"] == "partial"
-            or _only_time(name, entry)
-            or (name == "lipschitz" and _open(entry["body"]))
-        )
+        if name in MORE and (entry["status"] == "partial" or _only_time(name, entry))
     ]
     if not brings:
         return []
@@ -218,10 +326,6 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
 def _only_time(name: str, entry: dict[str, Any]) -> bool:
     """Whether nothing but time was missing: then it is told with the others."""
     return name in MORE and entry["why"].startswith((NO_TIME, NEEDS_TIME, INTERRUPTED))
-
-
-def _open(body: dict[str, Any] | None) -> bool:
-    return body is not None and not body["exact"]
 
 
 def _listed(parts: list[str]) -> str:

@@ -13,6 +13,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.matrix import nnz
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite, quantity
+from relunorm.report.registry import NEEDS_TIME
 
 WIDTHS = (8, 16)
 #: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
@@ -27,7 +28,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     products = sum(map(nnz, terms))  # of a convolution more than it has parameters
     if products > PACE * max(seconds, 0.1):
         raise InvalidInputError(
-            f"{seconds:.2g} s are too short for a program of {products:,} multiplications"
+            f"{NEEDS_TIME} than the {seconds:.2g} s it was given, for {products:,} multiplications"
         )
     clock = Clock(seconds)
     rows, cut = [], False

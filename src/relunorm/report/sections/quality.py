@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
+from relunorm.report import misfit
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
 from relunorm.report.registry import NotAsked
@@ -18,8 +20,10 @@ Array = NDArray[np.float64]
 MAX_CLASSES, MAX_MISTAKES = 30, 12
 #: Rows that are listed one by one: the least sure, or those with the largest errors.
 LISTED = 12
-#: Bars of the histogram of margins, and points of the scatter plot.
-BARS, DOTS = 24, 600
+#: Outputs of a regression that are listed, at most: those that are worst.
+MAX_NUMBERS = 20
+#: Bars of the histogram of margins, points of a scatter plot, and of all scatter plots.
+BARS, DOTS, ALL_DOTS = 24, 600, 3000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
     decided = case.classes.decided(outputs)
     if decided is None:
         count = "1 class" if len(names) == 1 else f"{len(names):,} classes"
-        heads = "1 output" if outputs.shape[1] == 1 else f"{outputs.shape[1]:,} outputs"
+        heads = counted(outputs.shape[1], "output")
         raise InvalidInputError(
             f"the target has {count} and the network {heads}: counting right answers takes several "
             "classes with one output for each, or two classes and one output"
@@ -66,6 +70,10 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
     return {
         "type": "classes",
         "accuracy": {"kind": kind, "right": int(right.sum()), "rows": len(right)},
+        "baseline": {"kind": "exact" if case.all_rows else "estimate", **_commonest(table)},
+        "answers": {"kind": "exact", "different": len(np.unique(decided))},
+        "recall": {"kind": kind, **_recall(table)},
+        "misfit": misfit.of_classes(table, case),
         "rule": "largest" if outputs.shape[1] > 1 else "sign",
         "confusion": {
             "kind": kind,
@@ -86,6 +94,27 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
                 for k in np.argsort(margins, kind="stable")[:LISTED]
             ],
         },
+    }
+
+
+def _commonest(table: NDArray[np.intp]) -> dict[str, Any]:
+    """The class that most rows have: how many are right if it is always answered."""
+    rows = table.sum(axis=1)
+    return {"label": int(rows.argmax()), "right": int(rows.max())}
+
+
+def _recall(table: NDArray[np.intp]) -> dict[str, Any]:
+    """Which share of each class is found, the worst first, and the mean of these shares."""
+    rows, right, said = table.sum(axis=1), np.diag(table), table.sum(axis=0)
+    there = np.flatnonzero(rows)
+    share = right[there] / rows[there]
+    worst = there[np.argsort(share, kind="stable")][:MAX_CLASSES]
+    return {
+        "balanced": finite(share.mean()),
+        "rows": [
+            {"label": int(k), "rows": int(rows[k]), "right": int(right[k]), "said": int(said[k])}
+            for k in worst
+        ],
     }
 
 
@@ -156,32 +185,50 @@ def _numbers(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
     truth = case.y.reshape(len(case.y), -1)
     if truth.shape[1] != outputs.shape[1]:
         raise InvalidInputError(
-            f"the target has {truth.shape[1]} columns and the network {outputs.shape[1]} outputs, "
-            "so errors cannot be counted; if the target holds classes, name them with --classes "
-            "(classes= in Python)"
+            f"the target has {counted(truth.shape[1], 'column')} and the network "
+            f"{counted(outputs.shape[1], 'output')}, so errors cannot be counted; if the target "
+            "holds classes, name them with --classes (classes= in Python)"
         )
     error = outputs - truth
-    worst = np.argsort(-np.abs(error).max(axis=1), kind="stable")[:LISTED]
-    picks = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), DOTS)).astype(int))
+    found = [_error(error[:, k], truth[:, k]) for k in range(truth.shape[1])]
+    # an output whose target does not vary has no R2: it comes last
+    by_r2 = sorted(range(len(found)), key=lambda k: np.inf if (r := found[k]["r2"]) is None else r)
+    listed = sorted(by_r2[:MAX_NUMBERS])
+    units = np.array([row["spread"] or 1.0 for row in found])  # outputs may have other units
+    worst = np.argsort(-np.abs(error / units).max(axis=1), kind="stable")[:LISTED]
+    dots = min(len(truth), DOTS, ALL_DOTS // len(listed))
+    picks = np.unique(np.linspace(0, len(truth) - 1, dots).astype(int))
     return {
         "type": "numbers",
-        "errors": {"kind": kind, "rows": [_error(error[:, k], truth[:, k]) for k in range(min(
-            truth.shape[1], 20))]},
+        "misfit": misfit.of_numbers(found, case),
+        "errors": {
+            "kind": kind,
+            "of": len(found),
+            "worst": by_r2[0],
+            "rows": [{"output": k, "name": case.output_name(k), **found[k]} for k in listed],
+        },
         "scatter": {
             "kind": kind,
-            "actual": [finite(v) for v in truth[picks, 0]],
-            "predicted": [finite(v) for v in outputs[picks, 0]],
+            "rows": [
+                {
+                    "output": k,
+                    "actual": [finite(v) for v in truth[picks, k]],
+                    "predicted": [finite(v) for v in outputs[picks, k]],
+                }
+                for k in listed
+            ],
         },
         "worst": {
             "kind": "exact",
-            "rows": [_worst(case, int(k), truth, outputs) for k in worst],
+            "rows": [_worst(case, int(k), truth, outputs, units) for k in worst],
         },
-    }  # fmt: skip
+    }
 
 
 def _error(error: Array, truth: Array) -> dict[str, Any]:
     rms = float(np.sqrt(np.mean(error**2)))
-    spread = float(truth.std())
+    varies = np.ptp(truth) > 0  # the deviation of 0.1, 0.1, ... is not 0 after rounding
+    spread = float(truth.std()) if varies else 0.0
     return {
         "rms": finite(rms),
         "mean_abs": finite(np.abs(error).mean()),
@@ -192,8 +239,8 @@ def _error(error: Array, truth: Array) -> dict[str, Any]:
     }
 
 
-def _worst(case: Case, k: int, truth: Array, outputs: Array) -> dict[str, Any]:
-    at = int(np.abs(outputs[k] - truth[k]).argmax())
+def _worst(case: Case, k: int, truth: Array, outputs: Array, units: Array) -> dict[str, Any]:
+    at = int(np.abs((outputs[k] - truth[k]) / units).argmax())
     return {
         "row": case.row(k),
         "output": at,

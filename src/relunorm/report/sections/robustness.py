@@ -39,7 +39,12 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     """
     if case.x is None:
         raise NotAsked("no data was given: robustness is that of the rows of a table")
-    if case.y is None or case.classes is None:
+    if case.y is None:
+        raise NotAsked(
+            "no target was given: for a classifier name the column that holds the classes, for a "
+            "regression ask relunorm certify with --delta"
+        )
+    if case.classes is None:
         raise NotAsked(
             "the target holds no classes: for a regression ask relunorm certify with --delta"
         )

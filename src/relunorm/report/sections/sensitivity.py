@@ -11,10 +11,12 @@ from relunorm.questions.sensitivity import Sensitivity, sensitivity
 from relunorm.report.case import MAX_OUTPUTS, Case, first_outputs
 from relunorm.report.numbers import finite
 
-#: Inputs that are listed, at most: those with the largest effect.
+#: Inputs that are listed of every output, at most: those with the largest effect on it.
 LISTED = 40
 #: Entries of all Jacobians that are looked at, at most.
 MOST_ENTRIES = 4_000_000
+#: What can be certain of an input over the whole domain.
+CERTAIN = ("increasing", "decreasing", "unused")
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
@@ -29,7 +31,10 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     width = 2 * case.domain.bounding_box.halfwidth
     with np.errstate(invalid="ignore"):
         effect = np.where(np.isnan(found.least) | (width == 0), 0.0, slope * width)
-    order = np.argsort(-np.nan_to_num(effect, posinf=np.inf).max(axis=0), kind="stable")
+    effect = np.nan_to_num(effect, posinf=np.inf)
+    first = np.argsort(-effect, axis=1, kind="stable")[:, :LISTED]
+    listed = np.unique(first)  # each output has its own, and may have another scale
+    order = listed[np.argsort(-effect.max(axis=0)[listed], kind="stable")]
     words = found.direction
     return {
         "domain": repr(case.domain),
@@ -37,11 +42,10 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "outputs": {"kind": "exact", "shown": network.output_size, "of": case.network.output_size},
         "monotone": {
             "kind": "bound",
-            "increasing": int((words == "increasing").all(axis=0).sum()),
-            "decreasing": int((words == "decreasing").all(axis=0).sum()),
+            "rows": [{word: int((of == word).sum()) for word in CERTAIN} for of in words],
             "unused": int((words == "unused").all(axis=0).sum()),
         },
-        "slopes": {"kind": "bound", "rows": [_input(found, int(j), width) for j in order[:LISTED]]},
+        "slopes": {"kind": "bound", "rows": [_input(found, int(j), width) for j in order]},
         "partial": "" if found.complete else "not every range of slopes is exact",
     }
 
