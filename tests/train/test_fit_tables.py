@@ -160,7 +160,7 @@ def test_a_column_of_an_archive_can_be_the_target(tmp_path):
     ("kind", "message"),
     [
         ("text", "column 'c' does not hold numbers but"),
-        ("time", "does not hold numbers but timestamp"),
+        ("time", "column 'c' holds dates or times (timestamp"),
         ("missing", "NaN or infinite"),
         ("twice", "same name 'y'"),
         ("empty", "0 rows"),
@@ -197,7 +197,7 @@ def test_several_targets(tmp_path, capsys):
     assert (code, document["target"], document["inputs"]) == (0, "y, a", ["b"])
     code, _, error = fit(capsys, path, "--target", "y", "--target", "y")
     assert code == 2
-    assert "expected further columns, each once" in error
+    assert "the target 'y' is named twice" in error
 
 
 @pytest.mark.parametrize(

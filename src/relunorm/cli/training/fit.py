@@ -47,6 +47,7 @@ def fit(
             help="Name of the column to predict (an .npz has y already); repeat it for several."
         ),
     ] = None,
+    drop: options.Drop = None,
     classify: Annotated[
         bool, typer.Option("--classify", help="The target holds classes, numbers or words.")
     ] = False,
@@ -107,7 +108,7 @@ def fit(
 
     Exit code 3: the time limit ended the fit before its usual effort.
     """
-    from relunorm.cli.training.fit_table import Reading, read, split
+    from relunorm.cli.training.fit_table import Reading, check_filled, read, split
 
     check_model_out(out)
     check_writable(plot)
@@ -122,9 +123,12 @@ def fit(
             "--pieces says how many units there are and how they are found: leave --hidden, "
             "--solver and --alpha out"
         )
-    table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
+    table = read(
+        Path(data), Reading(target or [], drop or [], classify, one_hot, missing == "median")
+    )
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
     train, held = split(table, share, seed, classify)
+    check_filled(train, Path(data))
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
