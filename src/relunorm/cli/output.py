@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 else:
     Console = Any  # of rich, which is not light to import
 
+#: Seconds after which a log is first told how far a command has come.
+FIRST_LINE = 10.0
+
 #: Command -> the last part of its help.
 EPILOGS: dict[Callable[..., None], str] = {}
-
-#: Seconds of compiling after which a log is told of it.
-COMPILING = 3.0
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -177,12 +178,31 @@ def print_table(
     console.print(table)
 
 
+class _Lines:
+    """Progress as lines of a log: the first after some seconds, later ones ever more rarely."""
+
+    def __init__(self, what: str):
+        self.what, self.began, self.wait = what, monotonic(), FIRST_LINE
+
+    def at_once(self, said: Progress) -> None:
+        typer.echo(f"relunorm: {said.message}", err=True)
+
+    def __call__(self, said: Progress) -> None:
+        elapsed = monotonic() - self.began
+        if elapsed < self.wait:
+            return
+        self.wait = max(2 * self.wait, elapsed)
+        share = "" if not said.share else f", {said.share:.0%} done"
+        left = f", {said.left_in_words}" if said.left_in_words else ""
+        typer.echo(f"relunorm: {self.what}: {said.message}{share}{left}", err=True)
+
+
 @contextmanager
 def showing(what: str, off: bool) -> Iterator[Listener | None]:
     """A progress line on stderr while something long runs; none if off.
 
-    Without a terminal there is a line only where kernels are compiled. Yields what a function takes
-    as ``progress``.
+    Without a terminal there is a line where kernels are compiled, and one now and then. Yields what
+    a function takes as ``progress``.
     """
     if off:
         yield None
@@ -190,8 +210,9 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
     from relunorm.clock import overhearing
 
     if not sys.stderr.isatty():
-        with overhearing(lambda said: typer.echo(f"relunorm: {said.message}", err=True), COMPILING):
-            yield None
+        tell = _Lines(what)
+        with overhearing(tell.at_once, loading=False):
+            yield tell
         return
     from rich import progress as rich
     from rich.console import Console
