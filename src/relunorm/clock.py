@@ -370,7 +370,9 @@ class Teller:
                 self(message)
             if _bystanders:
                 listener, always = _bystanders[-1]
-                if listener is not self.listener and (not loading or always and not self.listener):
+                if listener is not self.listener and (
+                    not loading or (always and not self.listener)
+                ):
                     listener(Progress(message))
 
         tell(f"loading {what}", True)
