@@ -370,9 +370,8 @@ class Teller:
                 self(message)
             if _bystanders:
                 listener, always = _bystanders[-1]
-                if listener is not self.listener and (
-                    not loading or (always and not self.listener)
-                ):
+                wanted = not loading or (always and self.listener is None)
+                if wanted and listener is not self.listener:
                     listener(Progress(message))
 
         tell(f"loading {what}", True)
