@@ -35,6 +35,9 @@ LAST_MOMENT = 2.0
 #: Seconds between two reports of one call, unless it asks for one.
 PACE = 0.1
 
+#: Seconds after which a `Log` is first told how far a call has come.
+FIRST_LINE = 5.0
+
 #: Seconds a timer sleeps at most: systems refuse to wait for ages.
 LONGEST_WAIT = 3600.0
 
@@ -251,6 +254,29 @@ class Progress:
 
 #: A ``progress`` argument. What it raises ends the call.
 Listener = Callable[[Progress], None]
+
+
+class Log:
+    """A listener that writes a line now and then: the first after some seconds, then ever fewer.
+
+    Args:
+        what: what is done, which every line begins with.
+        write: takes a line.
+    """
+
+    def __init__(self, what: str, write: Callable[[str], object]):
+        self.what, self.write = what, write
+        self.began, self.wait = time.monotonic(), FIRST_LINE
+
+    def __call__(self, said: Progress) -> None:
+        """Hear, and perhaps write."""
+        elapsed = time.monotonic() - self.began
+        if elapsed < self.wait:
+            return
+        self.wait = 2 * max(self.wait, elapsed)
+        share = "" if not said.share else f", {said.share:.0%} done"
+        left = f", {said.left_in_words}" if said.left_in_words else ""
+        self.write(f"relunorm: {self.what}: {said.message}{share}{left}")
 
 
 #: What this process has compiled or loaded.

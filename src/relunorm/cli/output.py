@@ -7,9 +7,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from relunorm.clock import Listener, Progress
 else:
     Console = Any  # of rich, which is not light to import
-
-#: Seconds after which a log is first told how far a command has come.
-FIRST_LINE = 10.0
 
 #: Command -> the last part of its help.
 EPILOGS: dict[Callable[..., None], str] = {}
@@ -169,32 +166,15 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
 def print_table(
     console: Console, heads: Iterable[str], rows: Iterable[Iterable[str]], **options: Any
 ) -> None:
-    """Draw a table of text."""
+    """Draw a table of text; what is too long for its column goes on below, and is never cut."""
     from rich.table import Table
 
     table = Table(*heads, **options)
+    for column in table.columns:
+        column.overflow = "fold"
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-class _Lines:
-    """Progress as lines of a log: the first after some seconds, later ones ever more rarely."""
-
-    def __init__(self, what: str):
-        self.what, self.began, self.wait = what, monotonic(), FIRST_LINE
-
-    def at_once(self, said: Progress) -> None:
-        typer.echo(f"relunorm: {said.message}", err=True)
-
-    def __call__(self, said: Progress) -> None:
-        elapsed = monotonic() - self.began
-        if elapsed < self.wait:
-            return
-        self.wait = max(2 * self.wait, elapsed)
-        share = "" if not said.share else f", {said.share:.0%} done"
-        left = f", {said.left_in_words}" if said.left_in_words else ""
-        typer.echo(f"relunorm: {self.what}: {said.message}{share}{left}", err=True)
 
 
 @contextmanager
@@ -207,12 +187,12 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
     if off:
         yield None
         return
-    from relunorm.clock import overhearing
+    from relunorm.clock import Log, overhearing
 
     if not sys.stderr.isatty():
-        tell = _Lines(what)
-        with overhearing(tell.at_once, loading=False):
-            yield tell
+        write = partial(typer.echo, err=True)
+        with overhearing(lambda said: write(f"relunorm: {said.message}"), loading=False):
+            yield Log(what, write)
         return
     from rich import progress as rich
     from rich.console import Console

@@ -112,6 +112,24 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     return rows[wanted].fillna(fills) if fills and hasattr(rows, "fillna") else rows[wanted]
 
 
+def apart(rows: Any, target: str) -> tuple[Any, Any]:
+    """A DataFrame without the column of that name, and the column.
+
+    Raises:
+        InvalidInputError: it is no DataFrame, or has no such column.
+    """
+    there = getattr(rows, "columns", None)
+    if there is None or not hasattr(rows, "drop"):
+        raise InvalidInputError(
+            f"target is {target!r}, a name, but the data is no DataFrame; pass the column itself"
+        )
+    if target not in there:
+        raise InvalidInputError(
+            f"the data has no column {target!r}; it has {', '.join(map(str, there))}"
+        )
+    return rows.drop(columns=target), rows[target]
+
+
 def columns_from(listed: Any) -> tuple[Column, ...]:
     """The columns whose `Column.to_dict` are listed.
 
