@@ -100,9 +100,10 @@ def parse_classes(text: str) -> list[str]:
 def check_labels(table: Table, network: Network) -> None:
     """Refuse labels none of which the model has, and say which `--classes` would read them."""
     known = [str(name) for name in network.head.classes]
-    if not known or table.y is None or table.y.ndim > 1:
+    labels = table.labels
+    if not known or labels is None or labels.ndim > 1:
         return
-    held = {f"{label:g}" if isinstance(label, float) else label for label in table.labels.tolist()}
+    held = {f"{label:g}" if isinstance(label, float) else label for label in labels.tolist()}
     if held & set(known) or held <= {str(k) for k in range(len(known))}:
         return
     import numpy as np
@@ -111,7 +112,7 @@ def check_labels(table: Table, network: Network) -> None:
 
     some = min(len(table.x), ASKED)
     outputs = network(np.nan_to_num(table.x[:some]))
-    found = as_classes(table.labels, None, None, outputs, surely=True)
+    found = as_classes(labels, None, None, outputs, surely=True)
     if found is None or len(found[1].names) != len(known):
         return  # what is wrong is told where labels are read
     order = found[1].names

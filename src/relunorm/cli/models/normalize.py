@@ -105,8 +105,9 @@ def normalize(
             progress=show,
         )
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
-    alike = before is not None and source.suffix == Path(target).suffix
-    sizes = (before, Path(target).stat().st_size) if alike else None
+    sizes = None
+    if before is not None and source.suffix == Path(target).suffix:
+        sizes = before, Path(target).stat().st_size
     if form == "minimal" and sizes is not None and sizes[1] >= sizes[0] + (not same):
         whole = run(network, form, place, remove=False)
         if whole.network == network:

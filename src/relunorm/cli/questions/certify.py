@@ -121,7 +121,7 @@ def _labels(
         return labels, {}
     outputs = network(np.nan_to_num(table.x))
     if classes is None:
-        if outputs.shape[1] > 1 or not np.isin(-1, table.y):  # -1 and 1 are the signs of an output
+        if outputs.shape[1] > 1 or not (labels == -1).any():  # -1 and 1 are the signs of an output
             check_labels(table, network)
         codes, found = label_numbers(labels, network.head, outputs)
         if found is None and codes.ndim > 1:
