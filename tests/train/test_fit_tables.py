@@ -185,9 +185,7 @@ def test_a_bad_parquet_file_is_one_clear_error(tmp_path, capsys, kind, message):
     code, shown, error = fit(capsys, str(path), "--target", "y")
     assert (code, shown) == (2, "")
     assert message in error
-    assert (kind in ("text", "missing")) == (
-        "--one-hot encodes words" in " ".join(error.split())
-    )
+    assert (kind in ("text", "missing")) == ("--one-hot encodes words" in " ".join(error.split()))
 
 
 def test_several_targets(tmp_path, capsys):

@@ -242,8 +242,7 @@ def _hint(cell: str, name: str, names: list[str], targets: Sequence[str]) -> str
     if spelled := spelling([cell]):
         return f"this is {spelled[0]}: {spelled[1]}, or leave the column out ({drop_hint(name)})"
     return (
-        f"drop the column ({drop_hint(name)}) or encode it, and fill or drop missing values "
-        "first"
+        f"drop the column ({drop_hint(name)}) or encode it, and fill or drop missing values first"
     )
 
 
