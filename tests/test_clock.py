@@ -145,22 +145,32 @@ def test_compiling_is_announced_once_and_not_counted(monkeypatch):
     for _ in range(2):
         Teller(heard.append, clock).compile("the kernels", run)
     assert (clock.left(), hand.at) == (5, 130)
-    assert [said.message.split(" (")[0] for said in heard] == ["compiling the kernels"]
+    assert [said.message for said in heard] == ["loading the kernels"]
 
 
-def test_who_waits_is_told_of_compiling_that_takes_long(monkeypatch):
+@pytest.mark.parametrize("kept", [False, True])
+def test_loading_is_not_called_compiling(kept, monkeypatch):
+    """Numba is asked, which alone knows whether it keeps a function."""
+    numba = pytest.importorskip("numba")
     monkeypatch.setattr("relunorm.clock._compiled", set())
-    heard, told = [], threading.Event()
-
-    def listen(said):
-        heard.append(said.message)
-        told.set()
-
-    with overhearing(listen, 1e-3):
-        Teller(None, Clock()).compile("slow kernels", lambda: told.wait(60))
-    with overhearing(listen, 3600):
-        Teller(None, Clock()).compile("kernels that are there", lambda: None)
-    assert [said.split(" (")[0] for said in heard] == ["compiling slow kernels"]
+    made = numba.njit(lambda x: x + 1)
+    if kept:
+        made(1)
+    told = ["compiling the sum (once per installation, not counted as time)"] * (not kept)
+    heard, rarely, own = [], [], []
+    Teller(own.append, Clock()).compile("the sum", lambda: made(1))
+    assert [said.message for said in own] == ["loading the sum", *told]
+    for into, loading in ((heard, True), (rarely, False)):
+        monkeypatch.setattr("relunorm.clock._compiled", set())
+        made = made if kept else numba.njit(lambda x: x + 2)
+        with overhearing(into.append, loading=loading):
+            Teller(None, Clock()).compile("the sum", lambda: made(1))  # noqa: B023
+    assert [said.message for said in heard] == ["loading the sum", *told]
+    assert [said.message for said in rarely] == told
+    if not kept:
+        with overhearing(heard.append):
+            numba.njit(lambda x: x + 3)(1)  # nobody's kernel
+        assert len(heard) == 2
 
 
 def test_nobody_need_listen_and_others_are_refused():

@@ -10,10 +10,21 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 
 
+def _told(value: Any) -> str:
+    """A value in an error: what is long, such as an array, by its kind and shape."""
+    text = repr(value)
+    if len(text) <= 60 and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+
+
 def whole_number(name: str, value: Any, least: int) -> int:
     """An argument that counts something, as an int, or a clear error."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-        raise InvalidInputError(f"{name} is {value!r}, expected a whole number of at least {least}")
+        raise InvalidInputError(
+            f"{name} is {_told(value)}, expected a whole number of at least {least}"
+        )
     return int(value)
 
 
@@ -21,14 +32,14 @@ def real_number(name: str, value: Any) -> float:
     """A finite number, or a clear error."""
     if isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value):
         return float(value)
-    raise InvalidInputError(f"{name} is {value!r}, expected a finite number")
+    raise InvalidInputError(f"{name} is {_told(value)}, expected a finite number")
 
 
 def switch(name: str, value: Any) -> bool:
     """True or False, or a clear error: any text would count as True."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InvalidInputError(f"{name} is {value!r}, expected True or False")
+    raise InvalidInputError(f"{name} is {_told(value)}, expected True or False")
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -37,8 +48,8 @@ def generator(random_state: Any) -> np.random.Generator:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"random_state is {random_state!r}, expected a whole number of at least 0, a NumPy "
-            f"generator or None ({error})"
+            f"random_state is {_told(random_state)}, expected a whole number of at least 0, a "
+            f"NumPy generator or None ({error})"
         ) from None
 
 

@@ -35,6 +35,9 @@ LAST_MOMENT = 2.0
 #: Seconds between two reports of one call, unless it asks for one.
 PACE = 0.1
 
+#: Seconds after which a `Log` is first told how far a call has come.
+FIRST_LINE = 5.0
+
 #: Seconds a timer sleeps at most: systems refuse to wait for ages.
 LONGEST_WAIT = 3600.0
 
@@ -253,20 +256,46 @@ class Progress:
 Listener = Callable[[Progress], None]
 
 
-#: What this process has compiled.
+class Log:
+    """A listener that writes a line now and then: the first after some seconds, then ever fewer.
+
+    Args:
+        what: what is done, which every line begins with.
+        write: takes a line.
+    """
+
+    def __init__(self, what: str, write: Callable[[str], object]):
+        self.what, self.write = what, write
+        self.began, self.wait = time.monotonic(), FIRST_LINE
+
+    def __call__(self, said: Progress) -> None:
+        """Hear, and perhaps write."""
+        elapsed = time.monotonic() - self.began
+        if elapsed < self.wait:
+            return
+        self.wait = 2 * max(self.wait, elapsed)
+        share = "" if not said.share else f", {said.share:.0%} done"
+        left = f", {said.left_in_words}" if said.left_in_words else ""
+        self.write(f"relunorm: {self.what}: {said.message}{share}{left}")
+
+
+#: What this process has compiled or loaded.
 _compiled: set[str] = set()
-#: Who is told of compiling where a call has no listener of its own.
-_bystanders: list[tuple[Listener, float]] = []
+#: Who is told of it where a call has no listener of its own, and whether of loading, too.
+_bystanders: list[tuple[Listener, bool]] = []
+#: What to do when numba begins to compile; one entry at most, and who tells of it.
+_if_compiled: list[Callable[[], None]] = []
+_numba: list[Any] = []
 
 
 @contextmanager
-def overhearing(listener: Listener, after: float = 0.0) -> Iterator[None]:
+def overhearing(listener: Listener, *, loading: bool = True) -> Iterator[None]:
     """Have ``listener`` told of compiling, also in calls that take no ``progress``.
 
     Args:
-        after: seconds that it takes before it is told; loading what was compiled takes fewer.
+        loading: whether it is told of loading what was compiled before, too.
     """
-    heard = listener, after
+    heard = listener, loading
     _bystanders.append(heard)
     try:
         yield
@@ -275,15 +304,37 @@ def overhearing(listener: Listener, after: float = 0.0) -> Iterator[None]:
 
 
 def compiling(what: str) -> None:
-    """Tell who overhears that the next call compiles, or loads what was compiled: once a process.
+    """Tell who overhears that the next call loads kernels, or compiles them: once a process.
 
     >>> heard = []
     >>> with overhearing(heard.append):
     ...     compiling("an example")
     >>> heard[0].message
-    'compiling an example (once per installation, not counted as time)'
+    'loading an example'
     """
-    Teller(None, NO_LIMIT).compile(what, lambda: None)
+    if what not in _compiled:
+        Teller(None, NO_LIMIT).announce(what)
+        _compiled.add(what)
+
+
+def _listen_to_numba() -> None:
+    """Have numba say when it compiles: it alone knows whether what is called was kept."""
+    if _numba:
+        return
+    from numba.core import event
+
+    class Begun(event.Listener):
+        """Tells of the first function that is compiled."""
+
+        def on_start(self, event: Any) -> None:
+            if _if_compiled:
+                _if_compiled.pop()()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    _numba.append(Begun())
+    event.register("numba:compile", _numba[0])
 
 
 class Teller:
@@ -337,27 +388,33 @@ class Teller:
             left = pace if left is None else min(pace, left)
         self.listener(Progress(message, done, total, elapsed, left, at_most, facts))
 
+    def announce(self, what: str) -> None:
+        """Say that kernels are loaded and, should numba begin to compile them, that as well."""
+
+        def tell(message: str, loading: bool) -> None:
+            if self.listener is not None:
+                self(message)
+            if _bystanders:
+                listener, always = _bystanders[-1]
+                wanted = not loading or (always and self.listener is None)
+                if wanted and listener is not self.listener:
+                    listener(Progress(message))
+
+        tell(f"loading {what}", True)
+        told = f"compiling {what} (once per installation, not counted as time)"
+        _if_compiled[:] = [lambda: tell(told, False)]
+        _listen_to_numba()
+
     def compile(self, what: str, run: Callable[[], object]) -> None:
-        """Have ``run`` compile kernels (or load them), once a process: announced, not counted."""
+        """Have ``run`` load kernels, or compile them, once a process: announced, not counted."""
         if what in _compiled:
             return
-        message = f"compiling {what} (once per installation, not counted as time)"
-        self(message)
-        timer = None
-        if self.listener is None and _bystanders:
-            listener, after = _bystanders[-1]
-            timer = threading.Timer(after, listener, (Progress(message),)) if after else None
-            if timer is None:
-                listener(Progress(message))
-            else:
-                timer.daemon = True
-                timer.start()
-        try:
-            with self.clock.pause():
+        with self.clock.pause():
+            self.announce(what)
+            try:
                 run()
-        finally:
-            if timer is not None:
-                timer.cancel()
+            finally:
+                _if_compiled.clear()
         _compiled.add(what)
 
 

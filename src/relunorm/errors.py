@@ -17,6 +17,10 @@ class InvalidNetworkError(RelunormError, ValueError):
     """A network whose parts do not fit together, or whose numbers are not finite."""
 
 
+class TableNote(UserWarning):
+    """Something about a table that nobody said and that was taken for granted."""
+
+
 class InvalidInputError(RelunormError, ValueError):
     """An argument of the wrong shape, type or range."""
 

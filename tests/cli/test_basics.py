@@ -186,7 +186,7 @@ def test_a_help_lists_what_a_registry_holds(command: str, listed: dict[str, obje
     assert either(listed) in " ".join(page.split())
 
 
-def test_a_command_tells_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_tells_of_loading_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in calls that take no ``progress``, such as the walls of a region."""
     heard: list[str] = []
     monkeypatch.setattr("relunorm.clock._compiled", set())
@@ -198,7 +198,7 @@ def test_a_command_tells_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.certificate is not None
         assert found.certificate.verify(network).holds
     for what in ("the walls of a region", "the corners of a region", "the replay of its proofs"):
-        assert f"compiling {what} (once per installation, not counted as time)" in heard
+        assert f"loading {what}" in heard
     heard.clear()
     with overhearing(lambda said: heard.append(said.message)):
         region.vertices()

@@ -239,6 +239,7 @@ def test_keras_on_torch():
     history = net.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[watch]).history
     assert history["relu_dead_first"][-1] == 0.25
     assert [site.name for site in watch.monitor.report().sites] == ["first", "act"]
+    assert watch.monitor.batches == 4  # two each epoch; what Keras does to find shapes is no batch
 
 
 @of_keras

@@ -354,3 +354,17 @@ def test_clear_refusals():
             with pytest.raises(InvalidInputError, match="report"):
                 copied(monitor)
     assert not hasattr(monitor, "__name__")
+
+
+def test_a_pass_that_has_shapes_only_is_no_batch():
+    """Keras makes one before it first fits a model."""
+    model = Calls(lambda self, pair: self.part(pair["x"]), part=mlp())
+    with DeadUnitMonitor(model) as monitor:
+        with torch.no_grad():
+            real = torch.ones(2, 3)
+            model({"x": real})
+            abstract = copy.deepcopy(dict(model.named_parameters()))
+            abstract = {name: weight.to("meta") for name, weight in abstract.items()}
+            torch.func.functional_call(model, abstract, ({"x": real.to("meta")},))
+            model({"x": real})
+        assert monitor.batches == 2

@@ -631,3 +631,10 @@ def test_clear_refusals():
         dying.ContinualBackprop(model, data(2, 3), rate=0)
     with pytest.raises(InvalidInputError, match="no linear"):
         dying.he_(nn.ReLU())
+
+
+def test_a_batch_in_the_place_of_a_seed_is_named_by_its_shape():
+    with pytest.raises(
+        InvalidInputError, match=r"is a Tensor of shape \(40, 3\), expected a whole"
+    ):
+        dying.he_(nn.Sequential(nn.Linear(3, 2)), torch.zeros(40, 3))  # type: ignore[arg-type]

@@ -285,3 +285,51 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     assert "the two models choose different classes, right and left, at x =" in told
     margin = float(told.split("no margin there is above ")[1].split()[0])
     assert 2 * 0.25 <= margin <= 2.1 * 0.25
+
+
+def test_a_model_is_not_replaced_by_a_larger_file_of_itself(capsys, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    net = rn.Network.from_weights([rng.normal(size=(6, 2)), rng.normal(size=(1, 6))])
+    path = tmp_path / "net.onnx"
+    rn.save(net, path)
+    content = path.read_bytes()
+    code, text, _ = run(capsys, "normalize", path, "-o", path, "--domain", "box:-1,1")
+    assert code == 0
+    assert "kept as it is" in text
+    assert "overwritten" not in text
+    assert path.read_bytes() == content
+    planted = rn.Network.from_weights([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 3.0]]], [[0, -1.0], [0]])
+    rn.save(planted, path)
+    code, text, _ = run(capsys, "normalize", path, "-o", path, "--domain", "box:-1,1")
+    assert "net.onnx was overwritten" in " ".join(text.split())
+    assert rn.load(path).units < 2
+
+
+def test_logits_are_compared_with_an_export_that_ends_in_a_softmax(capsys, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    net = rn.Network.from_weights([rng.normal(size=(4, 2)), rng.normal(size=(3, 4))])
+    head = rn.Head((rn.Step("softmax"),), ("a", "b", "c"))
+    paths = [tmp_path / "logits.npz", tmp_path / "softmax.npz"]
+    rn.save(net, paths[0])
+    rn.save(net.replace(head=head), paths[1])
+    code, _, told = run(capsys, "compare", *paths, "--domain", "box:-1,1")
+    assert code == 2
+    assert "--before-head" in told
+    code, text, _ = run(
+        capsys, "compare", *paths, "--domain", "box:-1,1", "--before-head", "--json"
+    )
+    assert code == 0
+    document = json.loads(text)
+    assert (document["verdict"], document["before_head"]) == ("equal", True)
+    assert document["classes"] == ["a", "b", "c"]
+
+
+def test_verify_says_which_model_is_missing_or_swapped(capsys, tmp_path, model) -> None:
+    out, proof = tmp_path / "small.npz", tmp_path / "proof.json"
+    run(capsys, "normalize", model, "-o", out, "--domain", "box:-1,1", "--certificate", proof)
+    code, _, told = run(capsys, "verify", proof, model)
+    assert code == 2
+    assert "the second model is missing" in told
+    code, text, _ = run(capsys, "verify", proof, out, model)
+    assert code == 1
+    assert "swap A and B" in text

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, TableNote
 from relunorm.io.domains import parse_domain
 from relunorm.io.table import Table, read_table
 from relunorm.io.table.mixed import read_mixed
+from relunorm.network.columns import Column
 
 ROWS = 'a,kind,b\n1,"z, last",2\n3,first,4\ntrue,first,6\n'
 
@@ -133,3 +134,81 @@ def test_words_and_gaps_of_a_parquet_file_are_read_as_those_of_a_text(tmp_path: 
         np.testing.assert_array_equal(a.y, b.y)
         assert (a.names, a.columns) == (b.names, b.columns)
     assert again[1].x[1, 0] == 2
+
+
+LINES = ("id,a,u,b,v,when", "k1,1,10,2,0.5,2024-01-31", "k2,3,20,4,0.25,2024-02-01")
+MANY = {"id": ["k1", "k2"], "a": [1, 3], "u": [10, 20], "b": [2, 4], "v": [0.5, 0.25]}
+
+
+def many_csv(folder: Path) -> Path:
+    return csv_file(folder, "\n".join(LINES) + "\n")
+
+
+def many_parquet(folder: Path) -> Path:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    when = arrow.array(np.array(["2024-01-31", "2024-02-01"], dtype="datetime64[s]"))
+    parquet.write_table(arrow.table({**MANY, "when": when}), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+@pytest.mark.parametrize("make", [many_csv, many_parquet])
+def test_several_targets_and_columns_left_out(make, tmp_path: Path) -> None:
+    path = make(tmp_path)
+    out = ["id", "when"]
+    table = read_table(path, ["v", "u"], 2, text=True, drop=out)
+    assert (table.names, table.target) == (("a", "b"), "v, u")
+    assert table.y is not None
+    assert table.y.tolist() == [[0.5, 10], [0.25, 20]]
+    assert table.x.tolist() == [[1, 2], [3, 4]]
+    mixed = read_mixed(path, ["v", "u"], one_hot=True, gaps=True, drop=out)
+    assert mixed.y is not None
+    assert (mixed.y.tolist(), mixed.x.tolist()) == (table.y.tolist(), table.x.tolist())
+    known = read_table(path, ["v", "u"], 2, columns=(Column("b"), Column("a")))
+    assert known.y is not None
+    assert (known.y.tolist(), known.x.tolist()) == (table.y.tolist(), [[2, 1], [4, 3]])
+    box = parse_domain(f"data:{path}?target=v&target=u&drop=id&drop=when", 2).bounding_box
+    assert (box.lo.tolist(), box.hi.tolist()) == ([1, 2], [3, 4])
+    with pytest.raises(InvalidInputError, match=r"no column 'wen'.* Did you mean 'when'"):
+        read_table(path, "v", drop=["wen"])
+    told = r"3 columns \(a, u, b\) beside the target 'v', expected 2; .*--drop"
+    with pytest.raises(InvalidInputError, match=told):
+        read_table(path, "v", 2, drop=out)
+
+
+def test_columns_of_an_array_are_left_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", x=[[1.0, 2, 3]], y=[4.0], feature_names=["a", "b", "c"])
+    table = read_table(tmp_path / "t.npz", drop=["b"])
+    assert (table.x.tolist(), table.names) == ([[1, 3]], ("a", "c"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["1,002", "2,340"], "a number written as text; write plain numbers"),
+        (["10%", "7.5%"], "a number written as text"),
+        (["$12", "-$1,300.50"], "a number written as text"),
+        (["2024-01-31", "2024-02-01 10:30"], "a date or a time; write numbers, such as days"),
+        (["31/1/2024", "1/2/2024"], "a date or a time"),
+        (["red", "blue"], "2 different words such as 'blue'; leave .*--drop c, or use --one-hot$"),
+        ([f"k{k}" for k in range(150)], "150 different words such as 'k0'; leave .*--drop c$"),
+        (["", "NA"], "column 'c' is empty; leave it out: --drop c"),
+    ],
+)
+def test_what_a_column_without_numbers_may_be(cells: list[str], told: str, tmp_path: Path) -> None:
+    rows = "".join(f'"{cell}",{k}\n' for k, cell in enumerate(cells))
+    path = csv_file(tmp_path, "c,y\n" + rows)
+    with pytest.raises(InvalidInputError, match=told):
+        read_mixed(path, "y", one_hot=False, gaps=True)
+
+
+def test_a_name_that_an_exporter_changed_is_found_if_only_one_can_be_meant(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, "p/q,r s,y\n1,2,3\n4,5,6\n")
+    columns = (Column("r_s"), Column("p_q"))
+    with pytest.warns(TableNote, match="'r s' for 'r_s', 'p/q' for 'p_q'"):
+        table = read_table(path, "y", 2, columns=columns)
+    assert table.x.tolist() == [[2, 1], [5, 4]]
+    path = csv_file(tmp_path, "p/q,p q,y\n1,2,3\n")
+    with pytest.raises(InvalidInputError, match="no column 'p_q'"):
+        read_table(path, "y", columns=(Column("p_q"),))

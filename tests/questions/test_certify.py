@@ -579,3 +579,57 @@ def test_digits_and_tumours():
                     outputs[y[row.row]] if len(outputs) > 1 else outputs[0] * (2 * y[row.row] - 1)
                 )
                 assert right <= (np.delete(outputs, y[row.row]).max() if len(outputs) > 1 else 0)
+
+
+def test_labels_under_other_names_are_told_the_classes_that_read_them(tmp_path, capsys):
+    net = Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]])
+    rn.save(net.replace(head=rn.Head((), ("oak", "ash"))), tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n3,2\n-3,1\n-4,1\n")
+    ask = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.csv"), "--json"]
+    ask += ["--target", "kind", "--eps", "0.5"]
+    with pytest.raises(SystemExit) as stop:
+        main(ask)
+    assert stop.value.code == 2
+    told = capsys.readouterr().err
+    assert "the target holds 1, 2, but the model's classes are oak, ash; if 2 is oak" in told
+    words = told.split()
+    with pytest.raises(SystemExit) as stop:
+        main([*ask, *words[words.index("--classes") :]])
+    assert stop.value.code == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in document["rows"]] == [0, 1, 1]
+    assert (document["classes"], document["classes_from"]) == (["2", "1"], "given")
+    with pytest.raises(SystemExit) as stop:  # what the user says holds, also where it is wrong
+        main([*ask, "--classes", "1,2"])
+    assert stop.value.code == 1
+    assert json.loads(capsys.readouterr().out)["counts"]["attacked"] == 3
+
+
+def test_a_regression_has_as_many_targets_as_outputs(tmp_path, capsys):
+    rn.save(Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]]), tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("id,u,x,v\nk,3.5,3,-3\nl,-3,-3,5\n")
+    ask = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.csv"), "--json"]
+    ask += ["--target", "u", "--target", "v", "--drop", "id", "--eps", "0.25"]
+    with pytest.raises(SystemExit) as stop:
+        main([*ask, "--delta", "1"])
+    assert stop.value.code == 1
+    verdicts = [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert verdicts == ["robust", "attacked"]
+    with pytest.raises(SystemExit) as stop:
+        main(ask)
+    assert stop.value.code == 2
+    assert "2 columns of numbers, no classes" in capsys.readouterr().err
+
+
+def test_a_table_of_invalid_rows_has_no_accuracy(tmp_path, capsys):
+    net = Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]])
+    rn.save(net.replace(head=rn.Head((), ("oak", "ash"))), tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n3,elm\n3,elm\n3,oak\n")
+    ask = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.csv")]
+    with pytest.raises(SystemExit) as stop:
+        main([*ask, "--target", "kind", "--eps", "0.5", "--rows", "2"])
+    told = capsys.readouterr()
+    assert stop.value.code == 2
+    assert told.err.count("label 'elm'") == 2
+    assert "2 rows: 2 invalid" in told.out
+    assert "%" not in told.out

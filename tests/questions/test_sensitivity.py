@@ -210,3 +210,13 @@ def test_a_seed_that_is_none_is_one_sentence() -> None:
     net = Network.from_weights([np.eye(2), np.ones((1, 2))])
     with pytest.raises(InvalidInputError, match="random_state"):
         rn.sensitivity(net, Box.cube(2), random_state=-1)
+
+
+def test_long_names_stay_apart_on_a_narrow_terminal(tmp_path):
+    names = ["InternetService=DSL", "InternetService=No", "InternetService=Fibre optic"]
+    rn.save(Network.from_weights([[[1 / 3, -2 / 3, 1e-9]]]), tmp_path / "net.npz")
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n0,0,0\n1,1,1\n")
+    ask = ["sensitivity", str(tmp_path / "net.npz"), "--domain", f"data:{tmp_path / 't.csv'}"]
+    shown = CliRunner().invoke(app, ask, env={"COLUMNS": "60"}).stdout
+    cells = [line.split("\u2502")[2].strip() for line in shown.splitlines() if "\u2502" in line]
+    assert "".join(cells) == "".join(names).replace(" ", "")

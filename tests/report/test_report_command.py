@@ -11,6 +11,7 @@ from report.validation import check
 from typer.testing import CliRunner
 
 import relunorm as rn
+from relunorm import Network, save
 from relunorm.cli import app, main
 
 
@@ -103,3 +104,16 @@ def test_classes_are_read_as_a_line_of_csv(
     assert done.exit_code == 0, done.output
     found = check(json.loads(done.stdout))["data"]["classes"]
     assert (found["names"], found["counts"]) == (names, counts)
+
+
+def test_a_report_takes_the_targets_a_fit_takes(tmp_path: Path) -> None:
+    net = Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]])
+    save(net, tmp_path / "net.npz")
+    (tmp_path / "t.csv").write_text("id,u,x,v\nk,3.5,3,-3\nl,-3,-3,5\n")
+    command = ["report", str(tmp_path / "net.npz"), "--data", str(tmp_path / "t.csv"), "--json"]
+    command += ["--target", "u", "--target", "v", "--drop", "id", "--time-limit", "1"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["data"]["target"] == "u, v"
+    assert document["sections"]["quality"]["body"] is not None

@@ -403,3 +403,16 @@ def test_commands_name_the_domain_to_the_last_digit() -> None:
     box = rn.Box.cube(2, -0.123456789, 3.0)
     commands = [item["command"] for item in rn.report(net, domain=box).to_dict()["advice"]]
     assert "relunorm sensitivity MODEL --domain box:-0.123456789,3" in commands
+
+
+def test_the_target_may_be_a_column_of_the_data_by_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [1.0, -2, 3], "kind": ["up", "down", "up"]})
+    net = rn.Network.from_weights([[[-1.0], [1.0]]])
+    found = rn.report(net, table, "kind", time_limit=1).to_dict()["data"]
+    assert (found["target"], found["columns"]) == ("kind", 1)
+    assert sorted(found["classes"]["names"]) == ["down", "up"]
+    assert list(table.columns) == ["a", "kind"]
+    for data, told in ((table, "no column 'kin'; it has a, kind"), ([[1.0]], "no DataFrame")):
+        with pytest.raises(InvalidInputError, match=told):
+            rn.report(net, data, "kin", time_limit=1)

@@ -249,3 +249,17 @@ def test_labels_that_make_no_classes_are_refused():
         ReLUClassifier().fit([[0.0], [1.0]], [0.25, 0.75])
     with pytest.raises(InvalidInputError, match="labels of several kinds"):
         ReLUClassifier().fit([[0.0], [1.0]], np.array(["a", None], dtype=object))
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("ash", "elm", "oak")])
+def test_the_network_knows_what_follows_its_outputs(names):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.array(names)[np.digitize(x[:, 0], [-0.4, 0.4][: len(names) - 1])]
+    model = ReLUClassifier(hidden=3, random_state=0).fit(x, y)
+    assert model.network_.head == rn.load(model).head
+    assert model.network_.head.classes == names
+    assert model.network_.head.label == ("sigmoid" if len(names) == 2 else "softmax")
+    outputs = model.decision_function(x).reshape(len(x), -1)
+    np.testing.assert_array_equal(model.network_(x), outputs)
+    np.testing.assert_allclose(model.to_torch()(torch.from_numpy(x)).detach(), outputs, atol=1e-12)

@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
+from relunorm.network.columns import Column
 from relunorm.train.estimator_base import merge_rows
 from relunorm.train.problem.task import Fit
 from relunorm.train.regressor import ReLURegressor
@@ -203,3 +204,15 @@ def test_auto_takes_what_predicts_rows_held_out(monkeypatch, better, solver):
     assert ReLURegressor(**plain, **penalty).fit(x, y).network_.digest == model.network_.digest
     limited = ReLURegressor(hidden=3, random_state=0, n_init=1).fit(x, y)
     assert limited.solver_ == "greedy"
+
+
+def test_the_network_knows_the_columns_it_was_fitted_to():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [0.0, 1, 2, 3, np.nan, 5], "b": [1.0, 0, 2, 1, 0, 3]})
+    model = ReLURegressor(hidden=2, missing="median", random_state=0).fit(
+        table, [0.0, 1, 2, 3, 4, 5]
+    )
+    assert model.network_.columns == (Column("a", fill=2.0), Column("b", fill=1.0))
+    assert model.network_.columns == rn.load(model).columns
+    plain = ReLURegressor(hidden=2, random_state=0).fit(table[["b"]].to_numpy(), table["b"])
+    assert plain.network_.columns == ()

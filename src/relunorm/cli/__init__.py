@@ -8,7 +8,10 @@ One file per command; heavy packages are imported inside them, so that ``--help`
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +36,7 @@ from relunorm.cli.training.fit import fit
 from relunorm.cli.training.papers import papers
 from relunorm.cli.training.sweep import sweep
 from relunorm.clock import Interrupts
-from relunorm.errors import RelunormError, optional_packages
+from relunorm.errors import RelunormError, TableNote, optional_packages
 
 app = typer.Typer(
     name="relunorm",
@@ -115,7 +118,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; the package's own errors become one paragraph on stderr."""
     with Interrupts() as interrupts:
         try:
-            with optional_packages():
+            with optional_packages(), warnings.catch_warnings():
+                warnings.simplefilter("once", TableNote)
+                warnings.showwarning = partial(_note, warnings.showwarning)
                 app(arguments, prog_name="relunorm")
         except (RelunormError, OSError) as error:
             typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
@@ -132,6 +137,14 @@ def main(arguments: list[str] | None = None) -> None:
                 )  # else a function caught it to keep what it had found
                 _stop_interrupted("" if lost else "; what was found until then is kept")
             raise
+
+
+def _note(others: Callable[..., None], message: Warning | str, *where: Any) -> None:
+    """Show a note on a table as a line, without the code it stands in."""
+    if isinstance(message, TableNote):
+        typer.echo(f"relunorm: note: {printable(str(message))}", err=True)
+    else:
+        others(message, *where)
 
 
 def _stop_interrupted(what: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relunorm.errors import InvalidInputError
@@ -12,6 +16,9 @@ if TYPE_CHECKING:
     from relunorm.io.table import Table
     from relunorm.network import Network
     from relunorm.report.plane import Plane
+
+#: Rows that are asked which label stands for which class, at most.
+ASKED = 4096
 
 Number = TypeVar("Number", int, float)
 
@@ -50,12 +57,18 @@ def array_file(path: str) -> Any:
 
 
 def parse_table(
-    text: str, target: str | None, network: Network, *, labels: bool = False, finite: bool = True
+    text: str,
+    targets: Sequence[str] | None,
+    drop: Sequence[str] | None,
+    network: Network,
+    *,
+    finite: bool = True,
 ) -> Table:
     """The table of ``train.csv`` or ``example:moons``, as the network's inputs; see `read_table`.
 
     Args:
-        labels: whether the target may hold text.
+        targets: columns that are no inputs; one alone may hold text.
+        drop: columns that are left out.
         finite: whether NaN and infinite values are an error.
     """
     from relunorm.examples import example_data_path
@@ -64,8 +77,60 @@ def parse_table(
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
     return read_table(
-        path, target, network.input_size, text=labels, finite=finite, columns=network.columns
+        path, targets, network.input_size, text=True, finite=finite, columns=network.columns,
+        drop=drop or (),
+    )  # fmt: skip
+
+
+def parse_classes(text: str) -> list[str]:
+    """The labels behind `--classes`, one line of csv."""
+    try:
+        rows = list(csv.reader([text], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InvalidInputError(
+            f"--classes {text!r}: {error}; quote a class that holds a comma, and double the quotes "
+            "in it"
+        ) from None
+    found = rows[0] if rows else []
+    if not found or not all(label.strip() for label in found):
+        raise InvalidInputError(f"--classes {text!r}: expected names between the commas: a,b,c")
+    return found
+
+
+def check_labels(table: Table, network: Network) -> None:
+    """Refuse labels none of which the model has, and say which `--classes` would read them."""
+    known = [str(name) for name in network.head.classes]
+    labels = table.labels
+    if not known or labels is None or labels.ndim > 1:
+        return
+    held = {f"{label:g}" if isinstance(label, float) else label for label in labels.tolist()}
+    if held & set(known) or held <= {str(k) for k in range(len(known))}:
+        return
+    import numpy as np
+
+    from relunorm.questions.classes import as_classes
+
+    some = min(len(table.x), ASKED)
+    outputs = network(np.nan_to_num(table.x[:some]))
+    found = as_classes(labels, None, None, outputs, surely=True)
+    if found is None or len(found[1].names) != len(known):
+        return  # what is wrong is told where labels are read
+    order = found[1].names
+    pairs = ", ".join(f"{ours} is {theirs}" for ours, theirs in zip(order, known, strict=True))
+    written = StringIO()
+    csv.writer(written, lineterminator="").writerow(order)
+    raise InvalidInputError(
+        f"the target holds {', '.join(sorted(held))}, but the model's classes are "
+        f"{', '.join(known)}; if {pairs}, as most rows have it, say --classes "
+        + quote(written.getvalue())
     )
+
+
+def only(names: Sequence[str] | None, option: str) -> str | None:
+    """The value of an option that may be given once."""
+    if names is not None and len(names) > 1:
+        raise InvalidInputError(f"{option} is given {len(names)} times; it takes one name here")
+    return names[0] if names else None
 
 
 def parse_slice(text: str, table: Table | None = None) -> Any:

@@ -38,8 +38,21 @@ Scheduler = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
 ]
 
-#: A table of inputs.
+#: A table of inputs, and which of its columns are none.
 DATA: Any = typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
+Drop = Annotated[
+    list[str] | None, typer.Option(help="A column of the table to leave out; repeatable.")
+]
+
+
+#: The labels of a target, for a model that does not name its classes or names others.
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        help="The labels in the order of the model's outputs: a,b,c; quote one with a comma as in "
+        "a csv: '\"Oslo, Norway\",Rome'. By default those of the model, or sorted."
+    ),
+]
 
 #: For models whose file does not fix the input shape.
 Example = Annotated[

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,9 +26,6 @@ else:
 
 #: Command -> the last part of its help.
 EPILOGS: dict[Callable[..., None], str] = {}
-
-#: Seconds of compiling after which a log is told of it.
-COMPILING = 3.0
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -168,10 +166,12 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
 def print_table(
     console: Console, heads: Iterable[str], rows: Iterable[Iterable[str]], **options: Any
 ) -> None:
-    """Draw a table of text."""
+    """Draw a table of text; what is too long for its column goes on below, and is never cut."""
     from rich.table import Table
 
     table = Table(*heads, **options)
+    for column in table.columns:
+        column.overflow = "fold"
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -181,17 +181,18 @@ def print_table(
 def showing(what: str, off: bool) -> Iterator[Listener | None]:
     """A progress line on stderr while something long runs; none if off.
 
-    Without a terminal there is a line only where kernels are compiled. Yields what a function takes
-    as ``progress``.
+    Without a terminal there is a line where kernels are compiled, and one now and then. Yields what
+    a function takes as ``progress``.
     """
     if off:
         yield None
         return
-    from relunorm.clock import overhearing
+    from relunorm.clock import Log, overhearing
 
     if not sys.stderr.isatty():
-        with overhearing(lambda said: typer.echo(f"relunorm: {said.message}", err=True), COMPILING):
-            yield None
+        write = partial(typer.echo, err=True)
+        with overhearing(lambda said: write(f"relunorm: {said.message}"), loading=False):
+            yield Log(what, write)
         return
     from rich import progress as rich
     from rich.console import Console

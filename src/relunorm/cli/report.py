@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import opened, parse_slice, parse_table
+from relunorm.cli.inputs import check_labels, opened, parse_classes, parse_slice, parse_table
 from relunorm.cli.output import Console, check_writable, emit, examples
 from relunorm.errors import InvalidInputError
 
@@ -26,16 +25,14 @@ def report(
     model: options.ModelFile,
     data: Annotated[str | None, options.DATA] = None,
     target: Annotated[
-        str | None,
-        typer.Option(help="The table's column to predict: numbers, or names of classes."),
-    ] = None,
-    classes: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="The classes in the order of the outputs: a,b,c; quote one with a comma as in a "
-            "csv: '\"Oslo, Norway\",Rome'. By default sorted."
+            help="The table's column to predict: numbers, or names of classes; repeat it for "
+            "several."
         ),
     ] = None,
+    classes: options.Classes = None,
+    drop: options.Drop = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -72,9 +69,12 @@ def report(
     network, place = opened(model, domain, example)
     table = None
     if data is not None:
-        table = parse_table(data, target, network, labels=True)
-    if table is None and target is not None:
-        raise InvalidInputError("--target names a column of --data, which was not given")
+        table = parse_table(data, target, drop, network)
+        if classes is None:
+            check_labels(table, network)
+    for option, given in (("--target", target), ("--drop", drop)):
+        if table is None and given:
+            raise InvalidInputError(f"{option} names a column of --data, which was not given")
     found = run(
         network,
         None if table is None else table.x,
@@ -85,7 +85,7 @@ def report(
         target_name="" if table is None else table.target,
         data_name="" if data is None else Path(data).name,
         feature_names=None if table is None else _names(table),
-        classes=None if classes is None else _classes(classes),
+        classes=None if classes is None else parse_classes(classes),
         time_limit=time_limit,
         progress=None if quiet else _progress,
     )
@@ -97,21 +97,6 @@ def report(
 
         if not webbrowser.open(out.resolve().as_uri()):
             typer.echo("relunorm: no browser was found; open the page yourself", err=True)
-
-
-def _classes(text: str) -> list[str]:
-    """The labels of one line of csv."""
-    try:
-        rows = list(csv.reader([text], skipinitialspace=True, strict=True))
-    except csv.Error as error:
-        raise InvalidInputError(
-            f"--classes {text!r}: {error}; quote a class that holds a comma, and double the quotes "
-            "in it"
-        ) from None
-    found = rows[0] if rows else []
-    if not found or not all(label.strip() for label in found):
-        raise InvalidInputError(f"--classes {text!r}: expected names between the commas: a,b,c")
-    return found
 
 
 def _names(table: Table) -> tuple[str, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from relunorm.io.table import read_arrays, read_table
 from relunorm.network import Network
 from relunorm.network.columns import Column
 
+#: What may follow the file of ``data:``.
+_PARTS = ("target", "drop")
+
 
 def parse_domain(text: str, inputs: int | Network) -> Domain:
     """A domain from its command-line spelling, for so many inputs or those of a network.
@@ -21,7 +25,7 @@ def parse_domain(text: str, inputs: int | Network) -> Domain:
     - ``ball:2`` the ball of radius 2 around 0; ``ball:@file.npz`` with arrays center and radius
     - ``polytope:@file.npz`` with arrays A and b
     - ``data:train.csv`` the smallest box around a table (csv, npy, npz with x, parquet);
-      ``data:train.csv?target=y`` leaves the column y out
+      ``data:train.csv?target=y`` leaves the column y out; several: ``?target=y&target=z&drop=id``
 
     >>> parse_domain("box:-1,1", 3)
     Box([-1, 1]^3)
@@ -39,10 +43,25 @@ def parse_domain(text: str, inputs: int | Network) -> Domain:
     return domain
 
 
+def split_source(text: str) -> tuple[str, list[str], list[str]]:
+    """The file, the targets and the columns left out of what follows ``data:``.
+
+    >>> split_source("t.csv?target=y&drop=id")
+    ('t.csv', ['y'], ['id'])
+    """
+    file, *rest = re.split(r"\?(target|drop)=", text, maxsplit=1)
+    if not rest:
+        return file, [], []
+    first, *others = re.split(r"&(target|drop)=", rest[1])
+    pairs = list(zip([rest[0], *others[::2]], [first, *others[1::2]], strict=True))
+    targets, drop = ([name for kind, name in pairs if kind == k and name] for k in _PARTS)
+    return file, targets, drop
+
+
 def _parse(kind: str, rest: str, dimension: int, columns: Sequence[Column]) -> Domain:
     if kind == "data":
-        file, _, target = rest.partition("?target=")
-        found = read_table(Path(file), target or None, dimension, text=True, columns=columns)
+        file, targets, drop = split_source(rest)
+        found = read_table(Path(file), targets, dimension, text=True, columns=columns, drop=drop)
         return Box.around(found.x)
     if rest.startswith("@"):
         names = tuple(KINDS[kind].fields)

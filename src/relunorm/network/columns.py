@@ -6,11 +6,13 @@ table again. A `Network` carries its columns where they are known, and so do its
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.errors import InvalidInputError, InvalidNetworkError, TableNote
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,42 @@ def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
     return tuple(name for column in columns for name in column.inputs)
 
 
+def matched(columns: Sequence[Column], names: Iterable[str]) -> tuple[Column, ...]:
+    """The columns under the names that a table has for them.
+
+    Exporters replace characters of names (skl2onnx writes ``a/b`` as ``a_b``). A column that the
+    table does not have is taken for the only one there that differs from it in such characters
+    alone, with a warning.
+
+    >>> matched([Column("size")], ["price", "size"])
+    (Column(name='size', words=(), fill=None),)
+    """
+    own, free = {column.name for column in columns}, list(names)
+    lost = [column for column in columns if column.name not in free]
+    spellings: dict[str, list[str]] = {}
+    for name in free:
+        if name not in own:
+            spellings.setdefault(_exported(name), []).append(name)
+    taken = [_exported(column.name) for column in lost]
+    found = {
+        column.name: spellings[key][0]
+        for column, key in zip(lost, taken, strict=True)
+        if len(spellings.get(key, ())) == 1 and taken.count(key) == 1
+    }
+    if found:
+        pairs = ", ".join(f"{theirs!r} for {ours!r}" for ours, theirs in found.items())
+        warnings.warn(
+            f"the table's {pairs}: the model's file has other characters in the name",
+            TableNote,
+            stacklevel=2,
+        )
+    return tuple(replace(c, name=found[c.name]) if c.name in found else c for c in columns)
+
+
+def _exported(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
 def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     """The columns of a DataFrame that a network reads, in its order; other rows as they are.
 
@@ -60,6 +98,7 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     given = getattr(rows, "columns", None)
     if not columns or given is None or not all(isinstance(name, str) for name in given):
         return rows
+    columns = matched(columns, given)
     wanted, there = list(input_names(columns)), set(given)
     if any(column.words and column.name in there for column in columns):
         return rows  # words are read from files only
@@ -71,6 +110,24 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
         )
     fills = {column.name: column.fill for column in columns if column.fill is not None}
     return rows[wanted].fillna(fills) if fills and hasattr(rows, "fillna") else rows[wanted]
+
+
+def apart(rows: Any, target: str) -> tuple[Any, Any]:
+    """A DataFrame without the column of that name, and the column.
+
+    Raises:
+        InvalidInputError: it is no DataFrame, or has no such column.
+    """
+    there = getattr(rows, "columns", None)
+    if there is None or not hasattr(rows, "drop"):
+        raise InvalidInputError(
+            f"target is {target!r}, a name, but the data is no DataFrame; pass the column itself"
+        )
+    if target not in there:
+        raise InvalidInputError(
+            f"the data has no column {target!r}; it has {', '.join(map(str, there))}"
+        )
+    return rows.drop(columns=target), rows[target]
 
 
 def columns_from(listed: Any) -> tuple[Column, ...]:

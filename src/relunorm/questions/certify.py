@@ -116,6 +116,10 @@ def certify(
     stopped = INTERRUPTED if job.interrupts.seen or len(found) < len(asked) else ""
     if stopped and not any(row.decided for row in found.values()):
         raise KeyboardInterrupt  # there is nothing to keep
+    if stopped and not clock.expired():  # only shares of the time had run out
+        for row, known in found.items():
+            if known.reason == TIME_LIMIT:
+                found[row] = replace(known, reason=INTERRUPTED)
     rows = tuple(found.get(row) or job.undecided(row, stopped) for row in range(len(asked)))
     names = () if asked.classes is None else asked.classes.names
     source = "" if asked.classes is None else asked.classes.source

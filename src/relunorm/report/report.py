@@ -16,6 +16,7 @@ from relunorm.atomic import write_bytes
 from relunorm.clock import Clock, Listener
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, as_network
+from relunorm.network.columns import apart
 from relunorm.report.case import Case, make_case
 from relunorm.report.plane import PRINTED, printed
 from relunorm.report.runner import run_sections
@@ -75,7 +76,7 @@ class Report:
 def report(
     model: Model,
     data: ArrayLike | None = None,
-    target: ArrayLike | None = None,
+    target: ArrayLike | str | None = None,
     domain: Place | None = None,
     *,
     slice: Any = None,
@@ -92,7 +93,8 @@ def report(
     Args:
         model: a `Network`, or anything `load` reads.
         data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
-        target: their targets: numbers, for the advice about scale, or class labels (text).
+        target: their targets: numbers, for the advice about scale, or class labels (text); or the
+            name of a column of the DataFrame.
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
         slice: for more than two inputs, the plane to draw: two inputs by number or name, or the
             plane through three inputs given as rows. By default, for a classifier, the plane
@@ -125,6 +127,9 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
+    if isinstance(target, str):
+        target_name = target_name or target
+        data, target = apart(data, target)
     network = as_network(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(

@@ -14,6 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.network.head import Head, Step, StepKind
 from relunorm.train.estimator_base import (
     Floats,
     ReLUEstimator,
@@ -63,7 +65,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     Attributes:
         classes_: the labels, sorted.
         network_: the `Network` in the user's units, hidden rows of unit length; its outputs are
-            `decision_function`.
+            `decision_function`, its head has the sigmoid or softmax that follows, and the classes.
         stretch_: what the outputs were multiplied by to be log-odds.
         alpha_, affine_alpha_, solver_: what ``auto`` became.
         loss_curve_, n_iter_, validation_curve_, imputed_, stopped_: as in `ReLURegressor`.
@@ -161,6 +163,10 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
             fit = solve(task, bool(self.calibrate))
         self._adopt(fit, inputs, plain, columns, x.shape[1])
         self.stretch_ = fit.facts["stretch"]
+
+    def _head(self, network: Network) -> Head:
+        kind: StepKind = "sigmoid" if network.output_size == 1 else "softmax"
+        return Head((Step(kind),), tuple(self.classes_.tolist()))
 
     def _checked(self) -> tuple[int, ...]:
         hidden = super()._checked()

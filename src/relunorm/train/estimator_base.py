@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from relunorm.clock import INTERRUPTED, Clock, Progress
+from relunorm.clock import INTERRUPTED, Clock, Log, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.network.columns import Column
+from relunorm.network.head import Head
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
 from relunorm.train.solve.by_name import check_options, check_size, described
 
@@ -72,14 +75,14 @@ class ReLUEstimator(BaseEstimator):
         from relunorm.io.torch.write import to_torch
 
         check_is_fitted(self, "network_")
-        return to_torch(self.network_)
+        return to_torch(self.network_.without_head())
 
     def to_onnx(self, **arguments: Any):
         """The network as an ``onnx.ModelProto``; a fit cut short is marked in its metadata."""
         from relunorm.io.onnx.write import to_onnx
 
         check_is_fitted(self, "network_")
-        return to_onnx(self.network_, stopped=self.stopped_, **arguments)
+        return to_onnx(self.network_.without_head(), stopped=self.stopped_, **arguments)
 
     def _outputs(self, X: Any) -> Floats:
         """The network's outputs (n, m)."""
@@ -215,7 +218,8 @@ class ReLUEstimator(BaseEstimator):
         """Keep a solver's answer as a network in the user's units."""
         fit, inputs = widened(fit, inputs, columns, width)
         name = f"{type(self).__name__}({self.solver_})"
-        self.network_ = network_of(fit, inputs, targets, name)
+        network = network_of(fit, inputs, targets, name)
+        self.network_ = network.replace(columns=self._columns(), head=self._head(network))
         self.loss_curve_ = [float(value) for value in fit.curve]
         self.validation_curve_ = [float(value) for value in fit.watched]
         self.n_iter_ = max(1, fit.iterations)
@@ -224,6 +228,16 @@ class ReLUEstimator(BaseEstimator):
         if fit.stopped == INTERRUPTED:
             message = "the fit was interrupted; the model is the best one found until then"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+    def _columns(self) -> list[Column]:
+        """The columns of the DataFrame that was fitted, and what fills their gaps."""
+        names = getattr(self, "feature_names_in_", ())
+        fills = [None] * len(names) if self.missing == "refuse" else self.imputed_.tolist()
+        return [Column(str(name), fill=fill) for name, fill in zip(names, fills, strict=False)]
+
+    def _head(self, network: Network) -> Head:
+        """What turns the outputs into the answer."""
+        return network.head
 
     def _scaled_inputs(self, x: Floats, weight: Floats, columns: NDArray[np.intp]) -> Scaling:
         names = getattr(self, "feature_names_in_", None)
@@ -395,9 +409,15 @@ def threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(wanted: bool, title: str) -> Iterator[Any]:
-    """A listener that draws stage, share done, best loss and times on stderr; None if unwanted."""
+    """A listener that draws stage, share done, best loss and times on stderr; None if unwanted.
+
+    Where stderr is no terminal it writes a line now and then.
+    """
     if not wanted:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield Log(f"fitting by {title}", lambda line: print(line, file=sys.stderr, flush=True))
         return
     from rich import progress as rich
     from rich.console import Console

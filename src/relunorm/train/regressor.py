@@ -87,7 +87,8 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         options: further settings of one solver, such as ``{"batch": 512}`` of ``adam``.
 
     Attributes:
-        network_: the `Network` in the user's units, hidden rows of unit length.
+        network_: the `Network` in the user's units, hidden rows of unit length; it knows the
+            columns of a DataFrame.
         loss_curve_: mean squared error of the normalized target as the search went on.
         n_iter_: iterations (updates for ``adam``).
         optimality_gap_: squared error of what `predict` gives on the rows / certified lower bound

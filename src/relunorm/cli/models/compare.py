@@ -40,6 +40,14 @@ def compare(
             "that of the outputs.",
         ),
     ] = False,
+    before_head: Annotated[
+        bool,
+        typer.Option(
+            "--before-head",
+            help="Compare what comes before a last softmax, sigmoid or the like, such as logits "
+            "with an export that ends in a softmax.",
+        ),
+    ] = False,
     time_limit: options.TimeLimit = 60.0,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
@@ -56,6 +64,9 @@ def compare(
 
     check_folder(certificate)
     (a, place), (b, _) = opened(first, domain), opened(second)
+    classes = list(a.head.classes or b.head.classes)
+    if before_head:
+        a, b = a.without_head(), b.without_head()
     if certificate is not None:
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:
@@ -64,7 +75,7 @@ def compare(
             progress=show, workers=jobs,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
-    document["classes"] = list(a.head.classes or b.head.classes)
+    document["classes"], document["before_head"] = classes, before_head
     if certificate is not None and found.certificate is not None:
         found.certificate.save(certificate)
         document["certificate"] = certificate

@@ -81,6 +81,9 @@ def normalize(
     check_model_out(target)
     check_folder(certificate)
     network, place = opened(model, domain)
+    same = source.is_file() and Path(target).exists() and source.samefile(target)
+    held = source.read_bytes() if same else None  # until it is known to be worth replacing
+    before = _size(source)
     if certificate is not None:
         check_certifiable(place)
     if dtype is None:  # pow2 promises the same bits, also of what the reader multiplied out
@@ -102,16 +105,20 @@ def normalize(
             progress=show,
         )
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
-    sizes = _sizes(source, Path(target))
-    if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
+    sizes = None
+    if before is not None and source.suffix == Path(target).suffix:
+        sizes = before, Path(target).stat().st_size
+    if form == "minimal" and sizes is not None and sizes[1] >= sizes[0] + (not same):
         whole = run(network, form, place, remove=False)
         if whole.network == network:
-            why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
+            larger = f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
+            why = result.kept or (larger if sizes[1] > sizes[0] else "nothing could be removed")
             result = replace(whole, network=network, stability=result.stability, kept=why)
-            write_bytes(target, source.read_bytes())
+            write_bytes(target, source.read_bytes() if held is None else held)
             sizes = sizes[0], sizes[0]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
     document["bytes"] = sizes
+    document["replaced"] = same and not result.kept
     missing = ""
     if certificate is not None:
         if result.certificate is None:
@@ -127,16 +134,16 @@ def normalize(
     raise typer.Exit(3 if result.stopped or result.undecided else 0)
 
 
-def _sizes(source: Path, target: Path) -> tuple[int, int] | None:
-    """The bytes of both files, where they are two of the same kind that hold all their weights."""
-    if not source.is_file() or source.suffix != target.suffix or source.samefile(target):
+def _size(source: Path) -> int | None:
+    """The bytes of a model's file, if it holds all the weights."""
+    if not source.is_file():
         return None
     if source.suffix == ".onnx":
         from relunorm.io.onnx.file import is_whole
 
         if not is_whole(source):
             return None
-    return source.stat().st_size, target.stat().st_size
+    return source.stat().st_size
 
 
 def check_certifiable(domain: Domain | None) -> None:
@@ -169,6 +176,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     )
     if document["bytes"] is not None:
         console.print("{:,} -> {:,} bytes".format(*document["bytes"]))
+    if document["replaced"]:
+        console.print(f"{escape(document['target'])} was overwritten: it is MODEL's own file")
+    if not rows and before == after and not document["kept"] and document["form"] == "minimal":
+        console.print("nothing could be removed")
     if document["kept"]:
         console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:

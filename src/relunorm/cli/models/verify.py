@@ -77,6 +77,13 @@ def _search(
     if domain is not None:
         raise InvalidInputError("--domain goes with two models; the proof names its own domain")
     content = read(certificate)
+    kind = str(content.get("schema", "")).partition("/")[0] if isinstance(content, dict) else ""
+    if kind in ("relunorm.certificate", "relunorm.program"):
+        other = "the C file" if kind == "relunorm.program" else "the second model"
+        raise InvalidInputError(
+            f"{certificate} speaks of two models, and {other} is missing: relunorm verify "
+            f"{certificate} A B"
+        )
     claims: dict[str, Any]
     if isinstance(content, dict) and content.get("schema") == SlopeProof.SCHEMA:
         slopes = SlopeProof.from_dict(content)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import numbers, opened, parse_table
+from relunorm.cli.inputs import check_labels, numbers, opened, parse_classes, parse_table
 from relunorm.cli.output import Console, emit, examples, print_table, showing
 from relunorm.errors import InvalidInputError
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from rich.console import Console
+
+    from relunorm.io.table import Table
+    from relunorm.network import Network
 
 #: Rows shown one by one.
 SHOWN = 20
@@ -29,8 +32,14 @@ def certify(
     model: options.ModelFile,
     data: Annotated[str, options.DATA],
     target: Annotated[
-        str | None, typer.Option(help="The column of right answers; else what the model says.")
+        list[str] | None,
+        typer.Option(
+            help="The column of right answers, repeat it for several outputs; else what the model "
+            "says."
+        ),
     ] = None,
+    classes: options.Classes = None,
+    drop: options.Drop = None,
     eps: Annotated[
         float | None, typer.Option(help="How far inputs may move; left out: how far is safe.")
     ] = None,
@@ -66,25 +75,15 @@ def certify(
     Exit code 0: all rows robust (without --eps: all intervals closed); 1: a row is attacked; 2: bad
     input, or a row that is; 3: a row is undecided within the time, or its interval is open.
     """
-    import numpy as np
-
     from relunorm.questions.certify import certify as run
-    from relunorm.questions.classes import label_numbers
 
     network, place = opened(model, valid)
-    table = parse_table(data, target, network, labels=True, finite=False)
+    table = parse_table(data, target, drop, network, finite=False)
     if place is not None and place.as_box is None:
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
-    label = None if table.labels is None else table.labels[:rows]
-    named: dict[str, Any] = {}
-    if table.labels is not None and delta is None:
-        # labels are matched to the outputs by all rows, not only by those that are asked about
-        codes, classes = label_numbers(table.labels, network.head, network(np.nan_to_num(table.x)))
-        if not network.head.classes:
-            label = codes[:rows]
-        if classes is not None:
-            named = {"classes": list(classes.names), "classes_from": classes.source}
+    label, named = _labels(table, network, classes, delta)
+    label = None if label is None else label[:rows]
     with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
@@ -102,6 +101,44 @@ def certify(
     if eps is not None and counts["attacked"]:
         raise typer.Exit(1)
     raise typer.Exit(3 if any(row.reason for row in found.rows) else 0)
+
+
+def _labels(
+    table: Table, network: Network, classes: str | None, delta: float | None
+) -> tuple[NDArray[Any] | None, dict[str, Any]]:
+    """The right answer of every row of the table, and what the document says of the classes.
+
+    They are matched to the outputs by all rows, not only by those that are asked about.
+    """
+    import numpy as np
+
+    from relunorm.questions.classes import as_classes, label_numbers
+
+    labels, known = table.labels, network.head.classes
+    if classes is not None and (labels is None or delta is not None):
+        raise InvalidInputError("--classes are labels of --target, without --delta")
+    if labels is None or delta is not None:
+        return labels, {}
+    outputs = network(np.nan_to_num(table.x))
+    if classes is None:
+        if outputs.shape[1] > 1 or not (labels == -1).any():  # -1 and 1 are the signs of an output
+            check_labels(table, network)
+        codes, found = label_numbers(labels, network.head, outputs)
+        if found is None and codes.ndim > 1:
+            raise InvalidInputError(
+                f"the target has {codes.shape[1]} columns of numbers, no classes; for a regression "
+                "say how far outputs may be from them: --delta"
+            )
+    else:
+        given = as_classes(labels, parse_classes(classes), network.head, outputs, others=True)
+        if given is None:
+            raise InvalidInputError("--classes need a target with one label for each row")
+        codes, found = given
+        if known and len(found.names) == len(known):  # the model speaks of its own names
+            names = np.array([*known, np.nan if isinstance(known[0], float) else ""], dtype=object)
+            labels = names[np.nan_to_num(codes, nan=-1).astype(np.intp)]
+    named = {} if found is None else {"classes": list(found.names), "classes_from": found.source}
+    return labels if known else codes, named
 
 
 def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
@@ -127,7 +164,8 @@ def _render(console: Console, document: dict[str, Any], classes: bool, own: bool
             label = document["classes"][label]
         word = row["verdict"] if row["correct"] else "wrong"
         cells.append([str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])])
-    print_table(console, columns, cells, title="the weakest rows")
+    if rows:
+        print_table(console, columns, cells, title="the weakest rows")
     if document["scale"] is not None:
         console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
@@ -140,6 +178,8 @@ def _render(console: Console, document: dict[str, Any], classes: bool, own: bool
     for (verdict, reason), count in why.items():
         what = "unknown" if verdict == "unknown" else f"row{'s' * (count != 1)} not closed"
         console.print(f"{count} {what}: {reason}")
+    if not rows:
+        return
     curve = document["curve"][:: 2 if document["radius"] is None else 1]
     shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
     heads = ("radius", "certified", "possible")

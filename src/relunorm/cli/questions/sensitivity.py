@@ -45,6 +45,7 @@ def sensitivity(
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
+    from relunorm.io.domains import split_source
     from relunorm.questions.sensitivity import sensitivity as compute
 
     check_folder(proof)
@@ -52,8 +53,7 @@ def sensitivity(
     network, where = opened(model, domain)
     names = None
     if domain.startswith("data:"):
-        file, _, target = domain.removeprefix("data:").partition("?target=")
-        names = parse_table(file, target or None, network, labels=True).names
+        names = parse_table(*split_source(domain.removeprefix("data:")), network).names
     with showing("searching", json or quiet) as show:
         found = compute(network, where, time_limit, seed, show, names)
     if out is not None:

@@ -31,9 +31,13 @@ def diagnose(
     model: options.ModelFile,
     data: Annotated[str, options.DATA],
     target: Annotated[
-        str | None,
-        typer.Option(help="The column to predict; names of classes are left out: no scale."),
+        list[str] | None,
+        typer.Option(
+            help="The column to predict, repeat it for several; names of classes are left out: no "
+            "scale."
+        ),
     ] = None,
+    drop: options.Drop = None,
     domain: Annotated[
         str | None, typer.Option(help=f"Prove on this domain: {options.DOMAINS}.")
     ] = None,
@@ -51,7 +55,7 @@ def diagnose(
     from relunorm.dying.diagnosis import diagnose as run
 
     network, where = opened(model, domain)
-    table = parse_table(data, target, network, labels=True)
+    table = parse_table(data, target, drop, network)
     with showing("looking at units", json or quiet):
         found = run(
             network, table.x, None if table.classes else table.y, where, tau=tau,
@@ -117,8 +121,10 @@ def geometry(
     model: options.ModelFile,
     data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
     target: Annotated[
-        str | None, typer.Option(help="A column of the table that is not an input.")
+        list[str] | None,
+        typer.Option(help="A column of the table that is not an input; repeat it for several."),
     ] = None,
+    drop: options.Drop = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write a page of plots (png, pdf, svg).")
     ] = None,
@@ -135,7 +141,7 @@ def geometry(
 
     check_writable(out)
     network, _ = opened(model)
-    table = parse_table(data, target, network, labels=True)
+    table = parse_table(data, target, drop, network)
     with showing("measuring", json or quiet):
         found = probe(
             network, table.x, max_points=max_points, rank_tolerance=rank_tolerance,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from relunorm.cli import options
+from relunorm.cli.inputs import only
 from relunorm.cli.output import Console, check_writable, emit, epilog, print_table, showing
 
 dying = typer.Typer(
@@ -74,7 +75,7 @@ def sweep(
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The column to predict of every FILE that names none.")
+        list[str] | None, typer.Option(help="The column to predict of every FILE that names none.")
     ] = None,
     updates: Annotated[int, typer.Option(help="Gradient updates; 250000 in the paper.")] = 30_000,
     gamma: Annotated[list[float] | None, typer.Option(help="Target scales; repeatable.")] = None,
@@ -96,7 +97,7 @@ def sweep(
     from relunorm.dying.scale_sweep import GAMMAS, RULES, Plan, Sweep, by_name
     from relunorm.papers.dying.target_scales import load_tables
 
-    tables = load_tables(data or ["diabetes"], target)
+    tables = load_tables(data or ["diabetes"], only(target, "--target"))
     plan = Plan(
         tuple(tables),
         tuple(gamma or GAMMAS),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +46,7 @@ def fit(
             help="Name of the column to predict (an .npz has y already); repeat it for several."
         ),
     ] = None,
+    drop: options.Drop = None,
     classify: Annotated[
         bool, typer.Option("--classify", help="The target holds classes, numbers or words.")
     ] = False,
@@ -107,7 +107,7 @@ def fit(
 
     Exit code 3: the time limit ended the fit before its usual effort.
     """
-    from relunorm.cli.training.fit_table import Reading, read, split
+    from relunorm.cli.training.fit_table import Reading, check_filled, read, split
 
     check_model_out(out)
     check_writable(plot)
@@ -122,9 +122,12 @@ def fit(
             "--pieces says how many units there are and how they are found: leave --hidden, "
             "--solver and --alpha out"
         )
-    table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
+    table = read(
+        Path(data), Reading(target or [], drop or [], classify, one_hot, missing == "median")
+    )
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
     train, held = split(table, share, seed, classify)
+    check_filled(train, Path(data))
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
@@ -135,7 +138,7 @@ def fit(
         "random_state": seed,
         "device": device,
         "missing": missing,
-        "verbose": not quiet and not json and sys.stderr.isatty(),
+        "verbose": not quiet and not json,
     }
     if pieces is not None:
         _check_pieces(table, data)
@@ -266,7 +269,7 @@ def _report(
         "alpha": model.alpha_,
         "iterations": model.n_iter_,
         "stopped": model.stopped_,
-        "errors": [{k: _finite(v) for k, v in row.items()} for row in rows],
+        "errors": _finite(rows),
         "notes": _notes(model, table, train, sum(asked)) + _better(rows, table, held),
     }
     if classify:
@@ -315,9 +318,14 @@ def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> lis
     if len(rows) == 1:
         return ["interrupted before simpler models were fitted: there is nothing to compare with"]
     kind = "rmse" if "train_rmse" in rows[0] else "log_loss"
-    measured = f"holdout_{kind}" if held is not None else f"train_{kind}"
+    part = "holdout" if held is not None else "train"
     rounding = 1e-9 * float(np.abs(table.y).max()) if table.y is not None else 0.0
-    if not rows[0][measured] > 1.05 * rows[1][measured] + rounding:
+    own, simpler = (row[f"{part}_{kind}"] for row in rows[:2])
+    if "outputs" in rows[0]:  # of several targets each counts by its own spread
+        scores = [[one[f"{part}_r2"] for one in row["outputs"]] for row in rows[:2]]
+        own, simpler = (math.sqrt(max(0.0, 1 - np.nanmean(r2))) for r2 in scores)
+        rounding = 1e-9
+    if not own > 1.05 * simpler + rounding:
         return []
     where = "on the rows held out" if held is not None else "on these few rows"
     simple = "a linear model" if kind == "rmse" else "logistic regression"
@@ -384,6 +392,10 @@ def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
 
 def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -398,13 +410,16 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         (f"{part}_{kind}", f"{parts[part]} {words[kind]}") for kind in kinds for part in parts
     ]
     grid = []
+    several = "outputs" in document["errors"][0]
     for row in document["errors"]:
-        values = [row[key] for key, _ in columns]
-        grid.append([row["model"], *("-" if v is None else f"{v:.4g}" for v in values)])
-    print_table(console, ("model", *(title for _, title in columns)), grid)
+        for one in row["outputs"] if several else [row]:
+            values = ["-" if one[key] is None else f"{one[key]:.4g}" for key, _ in columns]
+            grid.append([row["model"], *([markup(one["target"])] if several else []), *values])
+    heads = ("model", *(["target"] if several else []), *(title for _, title in columns))
+    print_table(console, heads, grid)
     console.print(
         f"{markup(document['network'])}, solver {document['solver']}, penalty "
-        f"{document['alpha']:g}, {document['iterations']:,} iterations"
+        f"{document['alpha']:g}, {counted(document['iterations'], 'iteration')}"
     )
     if "pieces" in document:
         _render_pieces(console, document["pieces"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,32 @@ def filler(train: Table) -> Predict:
     return lambda x: np.where(np.isnan(x), middle, x)
 
 
-def regression_errors(predict: Predict, train: Table, held: Table | None) -> dict[str, float]:
-    """Root mean squared errors and R^2, computed so that huge values do not overflow."""
+def regression_errors(predict: Predict, train: Table, held: Table | None) -> dict[str, Any]:
+    """Root mean squared errors and R^2; of several targets those of each, too, as ``outputs``."""
+    result = _regression_errors(predict, train, held)
+    if train.y is None or train.y.ndim == 1 or train.y.shape[1] == 1:
+        return result
+    outputs = []
+    for k, name in enumerate(target_names(train)):
+        parts = [
+            None if part is None or part.y is None else replace(part, y=part.y[:, k])
+            for part in (train, held)
+        ]
+        found = _regression_errors(lambda x, k=k: predict(x)[:, k], *parts)  # type: ignore
+        outputs.append({"target": name, **found})
+    return {**result, "outputs": outputs}
+
+
+def target_names(table: Table) -> list[str]:
+    """One name for each column of the target; an .npz names them all at once."""
+    assert table.y is not None
+    count = 1 if table.y.ndim == 1 else table.y.shape[1]
+    names = table.target.split(", ")
+    return names if len(names) == count else [f"{table.target or 'y'}[{k}]" for k in range(count)]
+
+
+def _regression_errors(predict: Predict, train: Table, held: Table | None) -> dict[str, float]:
+    """Of all outputs together, computed so that huge values do not overflow."""
     result: dict[str, float] = {}
     for name, part in (("train", train), ("holdout", held)):
         if part is None:

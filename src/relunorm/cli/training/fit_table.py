@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm.errors import InvalidInputError
 from relunorm.io.table import Table, read_table
+from relunorm.io.table.csv import drop_hint, listed
 from relunorm.io.table.mixed import read_mixed
 
 #: Below this many rows there is nothing to learn from, and nothing to hold out.
@@ -21,12 +22,14 @@ class Reading:
 
     Attributes:
         targets: names of the columns to predict.
+        drop: names of those that are left out.
         classify: whether the target holds classes.
         one_hot: whether columns of words become one column a word.
         gaps: whether inputs may be missing.
     """
 
     targets: list[str]
+    drop: list[str]
     classify: bool = False
     one_hot: bool = False
     gaps: bool = False
@@ -39,23 +42,21 @@ def read(path: Path, how: Reading) -> Table:
         raise InvalidInputError("--classify predicts one column; give --target once")
     if (how.one_hot or how.gaps) and targets and path.suffix.lower() != ".npz":
         flags = {"one_hot": how.one_hot, "gaps": how.gaps, "labels": how.classify}
-        table = read_mixed(path, targets[0], **flags)
+        table = read_mixed(path, targets, drop=how.drop, **flags)
     else:
         try:
-            table = read_table(path, target=targets[0] if targets else None, text=how.classify)
+            table = read_table(path, targets, text=how.classify, drop=how.drop)
         except InvalidInputError as error:
             told = ("is not a number; ", "does not hold numbers", "x holds NaN")
-            if not any(map(str(error).count, told)) or "this is the target" in str(error):
+            if not any(map(str(error).count, told)) or "; this is " in str(error):
                 raise
             raise InvalidInputError(
                 f"{error} (--one-hot encodes words, --missing median fills empty cells)"
             ) from None
-    if len(targets) > 1:
-        table = _with_further_targets(table, targets[1:], path)
     if table.y is None:
-        names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
         raise InvalidInputError(
-            f"{path}: which column is to be predicted? Give --target; the columns are {names}"
+            f"{path}: which column is to be predicted? Give --target; the columns are "
+            + listed(table.names)
         )
     if len(table.x) < FEWEST_ROWS:
         raise InvalidInputError(
@@ -105,32 +106,15 @@ def split(
     return tuple(replace(table, x=table.x[i], y=table.y[i]) for i in (kept, held))  # type: ignore[return-value]
 
 
-def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
-    """The columns of these names moved from the inputs to the targets."""
-    missing = [name for name in names if name not in table.names]
-    if missing or len(set(names)) < len(names):
-        shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+def check_filled(train: Table, path: Path) -> None:
+    """Refuse an input without a single value among the rows that are fitted."""
+    empty = np.isnan(train.x).all(axis=0)
+    if empty.any():
+        name = train.names[int(empty.argmax())]
         raise InvalidInputError(
-            f"{path}: --target {' '.join(missing or names)}: expected further columns, each once; "
-            f"beside {table.target!r} there are {shown}"
+            f"{path}: column {name!r} has no value in the {len(train.x):,} rows that are fitted; "
+            f"leave it out: {drop_hint(name)}"
         )
-    at = [table.names.index(name) for name in names]
-    left = [k for k in range(len(table.names)) if k not in at]
-    if not left:
-        raise InvalidInputError(f"{path}: every column is a target; no input is left")
-    assert table.y is not None
-    y = np.column_stack([table.y, table.x[:, at]])
-    if not np.isfinite(y).all():
-        raise InvalidInputError(f"{path}: a target may have no gaps")
-    kept = tuple(table.names[k] for k in left)
-    return replace(
-        table,
-        x=table.x[:, left],
-        y=y,
-        names=kept,
-        target=", ".join([table.target, *names]),
-        columns=tuple(column for column in table.columns if column.name not in names),
-    )
 
 
 def _check_range(table: Table, path: Path) -> None:

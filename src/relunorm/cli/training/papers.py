@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
+from relunorm.cli.inputs import only
 from relunorm.cli.output import Console, check_folder, emit, examples, markup, print_table
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def papers(
         str | None, typer.Option(help="A table to use instead of the default set (one paper only).")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The class or target column of --data.")
+        list[str] | None, typer.Option(help="The class or target column of --data.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
     json: options.Json = False,
@@ -79,7 +80,8 @@ def papers(
     from relunorm.papers.run import Task
 
     paper = paper_key(paper)
-    tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
+    column = only(target, "--target")
+    tasks = [Task(key, name, full, seed, data, column) for key, name in _wanted(paper, names, data)]
     if paper == "all" and out is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
     if out is not None:

@@ -156,7 +156,8 @@ class DeadUnitMonitor:
     Sees ``nn.ReLU``, ``F.relu``, ``torch.relu``, ``clamp(min=0)``, ReLU6, leaky and parametric
     relus, in place or not, reused or not, in the order of the calls. Nothing about the model is
     changed but forward hooks, which `close` (or leaving the ``with`` block) removes. Forward
-    passes are counted in training and evaluation alike, but not those that backward repeats; a
+    passes are counted in training and evaluation alike, but not those that backward repeats or
+    that have shapes only (``meta`` tensors); a
     unit is a column of a dense layer, a channel of a convolution, a feature of a sequence. A unit
     that gives NaN or infinity is reported as such, and NaN is not silence.
 

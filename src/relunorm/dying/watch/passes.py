@@ -117,6 +117,7 @@ class Watch:
     def _begun(self, module: nn.Module, args: Any) -> None:
         frame: Any = sys._getframe(3)  # the module's own call, around the one that runs hooks
         unseen = _recorded() or (_OWN and _OWN.get(threading.get_ident(), self) is not self)
+        unseen = unseen or _without_numbers(args)
         self.begin(None if unseen else self.make(module), frame)
 
     def _ended(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -252,6 +253,15 @@ def _check(root: nn.Module) -> None:
             f"{type(root).__name__} is compiled: its Python code does not run and its rectifiers "
             "cannot be seen; watch and call the module without torch.compile"
         )
+
+
+def _without_numbers(args: Any) -> bool:
+    """Whether a pass only finds out shapes, as Keras does before it first fits a model."""
+    if isinstance(args, Tensor):
+        return args.is_meta
+    if isinstance(args, dict):
+        args = tuple(args.values())
+    return isinstance(args, tuple | list) and any(map(_without_numbers, args))
 
 
 def _of_a_framework(module: nn.Module) -> bool:

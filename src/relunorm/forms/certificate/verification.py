@@ -119,6 +119,11 @@ def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str
     problems = []
     if document["digest"] != seal(document):
         problems.append("the document was changed after it was written (its digest does not match)")
+    entries = [(entry["digest"], entry["units"]) for entry in document["networks"]]
+    given = [(network.digest, network.units) for network in networks]
+    if entries != given and entries == given[::-1]:
+        swapped = "the certificate is about these two networks the other way round: swap A and B"
+        return [*problems, swapped]
     for name, network, entry in zip(
         ("first", "second"), networks, document["networks"], strict=True
     ):

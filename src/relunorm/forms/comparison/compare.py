@@ -135,7 +135,8 @@ def _check(
         heads = [network.head.label or "nothing" for network in (first, second)]
         raise InvalidInputError(
             f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
-            "for what comes before, compare first.without_head() and second.without_head()"
+            "for what comes before, compare first.without_head() and second.without_head() "
+            "(--before-head)"
         )
     domain.check_dimension(first.input_size)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import counted
 from relunorm.errors import (
     InvalidInputError,
     MissingDependencyError,
@@ -19,13 +20,15 @@ from relunorm.errors import (
 )
 from relunorm.io.table.csv import (
     Labels,
+    check_columns,
     check_distinct,
-    check_target,
     csv_shape,
+    drop_hint,
+    listed,
     read_csv,
     target_hint,
 )
-from relunorm.network.columns import Column
+from relunorm.network.columns import Column, matched
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Table:
         x: shape (n, d), finite.
         y: shape (n,) or (n, outputs), or None when no target was asked for.
         names: one name per column of x.
-        target: name of y's column, or "".
+        target: name of y's column, or of several with commas between them; or "".
         classes: where y's column holds text, the different labels, sorted; y their numbers.
         columns: of the file, where they have names of their own; the inputs follow from them.
     """
@@ -62,59 +65,64 @@ class Table:
 
 def read_table(
     path: Path,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     width: int | None = None,
     *,
     text: bool = False,
     finite: bool = True,
     columns: Sequence[Column] = (),
+    drop: Sequence[str] = (),
 ) -> Table:
     """Read a data set.
 
     Args:
         path: .csv (or .txt, .tsv; also .csv.gz), .npz with arrays x and perhaps y, .npy, .parquet.
-        target: name of the column to predict; in an .npz the array y is the target without asking.
+        target: name of the column to predict, or several; in an .npz the array y is the target
+            without asking.
         width: how many input columns are expected; another number is an error.
-        text: whether the target may hold text, such as names of classes; without it that is an
-            error.
+        text: whether the target may hold text, such as names of classes; without it, and of several
+            targets, that is an error.
         finite: False to keep NaN and infinite values, which are an error otherwise.
         columns: those that a network reads (`Network.columns`): found in a table by name, with
             words and gaps as the network was fitted to them; other columns are passed over. A table
             without names is read in order.
+        drop: names of columns that are passed over, whatever they hold.
     """
     path = Path(path)
     if not path.exists():
         raise MissingFileError(path, "table")
-    wanted = {c.name for c in columns} | ({target} if target is not None else set())
+    targets = as_targets(path, target)
+    shape = csv_shape(path, targets, drop) if columns else None
+    columns = columns if shape is None else matched(columns, shape.names)
+    wanted = {c.name for c in columns} | set(targets)
     mixed = any(c.words or c.fill is not None for c in columns)
-    shape = csv_shape(path) if columns else None
     if (mixed and path.suffix.lower() == ".parquet") or (
         shape is not None and (mixed or wanted < set(shape.names))
     ):
         from relunorm.io.table.mixed import read_columns
 
-        table = read_columns(path, target, columns, labels=text, gaps=not finite)
+        table = read_columns(path, targets, columns, labels=text, gaps=not finite, drop=drop)
         return _checked(table, path, width, finite)
-    labels = Labels(target) if text and target is not None else None
+    labels = Labels(targets[0]) if text and len(targets) == 1 else None
     suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     suffix = suffix.lower()
     if suffix in (".csv", ".txt", ".tsv", ".parquet"):
         if suffix == ".parquet":
-            numbers, names = _read_parquet(path, target, labels, wanted if columns else set())
+            numbers, names = _read_parquet(path, targets, labels, columns, drop)
         else:
-            numbers, names = read_csv(path, target, labels)
+            numbers, names = read_csv(path, targets, labels, drop)
         own = names != [f"x{k}" for k in range(len(names))]
         table = Table(numbers, None, tuple(names), columns=tuple(map(Column, names)) if own else ())
     elif suffix in (".npz", ".npy"):
-        table = _read_numpy(path, suffix, text)
+        table = _without(_read_numpy(path, suffix, text), path, drop)
     else:
         raise UnsupportedFormatError(f"{path}: a table is .csv, .npz, .npy or .parquet")
     named = table.names != tuple(f"x{k}" for k in range(len(table.names)))
-    if target is not None:
-        table = _with_target(table, path, target)
+    if targets:
+        table = _with_targets(table, path, targets)
+    columns = matched(columns, table.names)
     if columns and (named or {c.name for c in columns} <= set(table.names)):
-        for column in columns:
-            check_target(path, list(table.names), column.name)
+        check_columns(path, table.names, [column.name for column in columns])
         at = [table.names.index(c.name) for c in columns]
         kept = tuple(table.names[k] for k in at)
         table = replace(table, x=table.x[:, at], names=kept, columns=tuple(columns))
@@ -124,20 +132,40 @@ def read_table(
     return _checked(table, path, width, finite)
 
 
-def _with_target(table: Table, path: Path, target: str) -> Table:
-    """The column of that name as y; a table that has a y already must mean the same."""
+def as_targets(path: Path, target: str | Sequence[str] | None) -> list[str]:
+    """The names of the columns to predict, each once."""
+    targets = [target] if isinstance(target, str) else list(target or ())
+    twice = next((name for name in targets if targets.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"{path}: the target {twice!r} is named twice")
+    return targets
+
+
+def _without(table: Table, path: Path, drop: Sequence[str]) -> Table:
+    """The table of an array file without some columns of x."""
+    if not drop:
+        return table
+    check_columns(path, table.names, drop)
+    left = [k for k, name in enumerate(table.names) if name not in drop]
+    return replace(table, x=table.x[:, left], names=tuple(table.names[k] for k in left))
+
+
+def _with_targets(table: Table, path: Path, targets: Sequence[str]) -> Table:
+    """The columns of these names as y; a table that has a y already must mean the same."""
     if table.y is not None:
-        if target not in (table.target, "y"):
+        if list(targets) not in ([table.target], ["y"]):
             raise InvalidInputError(
-                f"{path}: the target is the array y ({table.target!r}), not {target!r}; leave the "
-                "target out"
+                f"{path}: the target is the array y ({table.target!r}), not {', '.join(targets)!r};"
+                " leave the target out"
             )
         return table
-    check_target(path, list(table.names), target)
-    at = table.names.index(target)
-    rest = table.names[:at] + table.names[at + 1 :]
-    left = tuple(column for column in table.columns if column.name != target)
-    return Table(np.delete(table.x, at, axis=1), table.x[:, at], rest, target, columns=left)
+    check_columns(path, table.names, targets)
+    at = [table.names.index(name) for name in targets]
+    left = [k for k in range(len(table.names)) if k not in at]
+    rest = tuple(table.names[k] for k in left)
+    columns = tuple(column for column in table.columns if column.name not in targets)
+    y = table.x[:, at[0]] if len(at) == 1 else table.x[:, at]
+    return Table(table.x[:, left], y, rest, ", ".join(targets), columns=columns)
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
@@ -152,8 +180,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     return [arrays[name] for name in names]
 
 
-def open_parquet(path: Path, target: str | None) -> Any:
-    """The arrow table in a .parquet file, which has the target and no name twice."""
+def open_parquet(path: Path, targets: Sequence[str] = (), drop: Sequence[str] = ()) -> Any:
+    """The arrow table in a .parquet file, which has the targets and no name twice."""
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException
@@ -167,35 +195,43 @@ def open_parquet(path: Path, target: str | None) -> Any:
         table = parquet.read_table(path)
     except ArrowException as error:
         raise InvalidInputError(f"{path}: not a readable .parquet file ({error})") from None
-    check_target(path, table.column_names, target)
-    return table
+    check_columns(path, table.column_names, [*targets, *drop])
+    return table.drop_columns(list(drop)) if drop else table
 
 
 def _read_parquet(
-    path: Path, target: str | None, labels: Labels | None, wanted: set[str]
+    path: Path,
+    targets: Sequence[str],
+    labels: Labels | None,
+    columns: Sequence[Column],
+    drop: Sequence[str],
 ) -> tuple[NDArray[np.float64], list[str]]:
-    table = open_parquet(path, target)
+    table = open_parquet(path, targets, drop)
     from pyarrow import types
 
     names = table.column_names
-    if wanted and wanted <= set(names):  # what else there is may hold anything
+    wanted = {column.name for column in matched(columns, names)} | set(targets)
+    if columns and wanted <= set(names):  # what else there is may hold anything
         names = [name for name in names if name in wanted]
-    columns = []
+    found = []
     for name in names:
         kind = table[name].type
         if labels is not None and name == labels.column and _holds_text(kind, types):
-            columns.append(_label_numbers(path, labels, table[name].to_pylist()))
+            found.append(_label_numbers(path, labels, table[name].to_pylist()))
             continue
         tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
         if not any(test(kind) for test in tests):
-            fault = f"column {name!r} does not hold numbers but {kind}; drop it or encode it"
-            if target is None:
+            what = f"does not hold numbers but {kind}; encode it"
+            if types.is_temporal(kind):
+                what = f"holds dates or times ({kind}); write numbers, such as days since the first"
+            fault = f"column {name!r} {what}, or leave it out ({drop_hint(name)})"
+            if not targets:
                 fault += f"; if it is the target, name it: {target_hint(path, name)}"
             raise InvalidInputError(f"{path}: {fault}")
-        columns.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
-    if not columns:
+        found.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
+    if not found:
         raise InvalidInputError(f"{path}: the table has no columns")
-    return np.column_stack(columns), list(names)
+    return np.column_stack(found), list(names)
 
 
 def _holds_text(kind: Any, types: Any) -> bool:
@@ -274,8 +310,20 @@ def _checked(table: Table, path: Path, width: int | None, finite: bool) -> Table
                 f"column {name!r}"
             )
     if width is not None and d != width:
-        raise InvalidInputError(
-            f"{path}: {d} columns, expected {width}; if one of them is the target, name it: "
-            + target_hint(path)
-        )
+        raise InvalidInputError(f"{path}: {_other_width(table, path, width)}")
     return table
+
+
+def _other_width(table: Table, path: Path, width: int) -> str:
+    """How to come to the number of columns that a network reads."""
+    found = f"{counted(table.x.shape[1], 'column')} ({listed(table.names)})"
+    if table.y is None:
+        hint = f"if one of them is the target, name it: {target_hint(path)}"
+        return f"{found}, expected {width}; {hint}"
+    beside = f"{found} beside the target {table.target!r}, expected {width}"
+    if len(table.names) < width:
+        return beside
+    return (
+        f"{beside}; leave out what the model does not read: --drop NAME, or --target NAME for a "
+        "further target (data:FILE?target=NAME&drop=NAME)"
+    )

@@ -6,10 +6,11 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 from typing import Any, TextIO
 
 import numpy as np
@@ -25,20 +26,24 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 
 def read_csv(
-    path: Path, target: str | None = None, labels: Labels | None = None
+    path: Path,
+    targets: Sequence[str] = (),
+    labels: Labels | None = None,
+    drop: Sequence[str] = (),
 ) -> tuple[NDArray[np.float64], list[str]]:
     """The columns (n, d) of a text table and their names (x0, x1, ... if it has none).
 
     Args:
         path: UTF-8 or UTF-16, with or without its mark, also compressed by gzip.
-        target: a column that has to be there; a text in it is met differently from one elsewhere.
+        targets: columns that have to be there; a text there is met differently from one elsewhere.
         labels: takes the text of its column, if that does not hold numbers.
+        drop: columns that are passed over; they may hold anything.
 
     Raises:
         InvalidInputError: the first line and column that cannot be used.
     """
     try:
-        return _read(path, target, labels)
+        return _read(path, targets, labels, drop)
     except UnicodeDecodeError as error:
         wrong = error.object[error.start]
         raise InvalidInputError(
@@ -54,16 +59,20 @@ class CsvShape:
 
     Attributes:
         delimiter: what stands between two cells.
-        names: of the columns.
+        names: of the columns that are read.
         first_line: number of the first line of data.
+        width: how many cells a line has.
+        at: which of them each name stands for.
     """
 
     delimiter: str
     names: list[str]
     first_line: int
+    width: int
+    at: list[int]
 
 
-def csv_shape(path: Path, target: str | None = None) -> CsvShape | None:
+def csv_shape(path: Path, targets: Sequence[str] = (), drop: Sequence[str] = ()) -> CsvShape | None:
     """Delimiter and names, found out from the first line; None if the ending says no text table."""
     bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     if bare.suffix.lower() not in (".csv", ".txt", ".tsv"):
@@ -84,31 +93,31 @@ def csv_shape(path: Path, target: str | None = None) -> CsvShape | None:
         if not filled:
             raise InvalidInputError(f"{path}: the table has names but no rows")
     if len(names) > 1:  # one alone may hold them all, with a strange separator
-        check_target(path, names, target)
-    return CsvShape(delimiter, names, 1 + has_names)
+        check_columns(path, names, [*targets, *drop])
+    at = [k for k, name in enumerate(names) if name not in drop]
+    return CsvShape(delimiter, [names[k] for k in at], 1 + has_names, len(names), at)
 
 
 def _read(
-    path: Path, target: str | None, labels: Labels | None
+    path: Path, targets: Sequence[str], labels: Labels | None, drop: Sequence[str]
 ) -> tuple[NDArray[np.float64], list[str]]:
-    shape = csv_shape(path, target)
+    shape = csv_shape(path, targets, drop)
     assert shape is not None
-    delimiter, names, has_names = shape.delimiter, shape.names, shape.first_line == 2
+    delimiter, names = shape.delimiter, shape.names
     # cells are converted one by one only where the fast reader met something else than numbers
     readers = [_number] if delimiter == "," else [_number, _european]
     converters: list[Any] = [None, *readers]
     if labels is not None and labels.column in names:
-        at = names.index(labels.column)
-        converters += [
-            dict.fromkeys(range(len(names)), read) | {at: labels.number} for read in readers
-        ]
+        at = shape.at[names.index(labels.column)]
+        converters += [dict.fromkeys(shape.at, read) | {at: labels.number} for read in readers]
     for converter in converters:
         try:
             with open_text(path) as file:
                 numbers = np.loadtxt(
                     file,
                     delimiter=None if delimiter == " " else delimiter,
-                    skiprows=int(has_names),
+                    skiprows=shape.first_line - 1,
+                    usecols=shape.at if drop else None,
                     ndmin=2,
                     quotechar='"',
                     comments=None,
@@ -119,7 +128,7 @@ def _read(
             raise
         except ValueError as error:
             fault = str(error)
-    fault = _first_fault(path, delimiter, has_names, names, target, labels) or fault
+    fault = _first_fault(path, shape, targets, labels) or fault
     raise InvalidInputError(f"{path}: {fault}")
 
 
@@ -162,17 +171,22 @@ def check_distinct(path: Path, names: list[str]) -> None:
         )
 
 
-def check_target(path: Path, names: list[str], target: str | None) -> None:
+def check_columns(path: Path, names: Sequence[str], wanted: Iterable[str]) -> None:
     """Refuse the name of a column that is not there."""
-    if target is None or target in names:
+    lost = next((name for name in wanted if name not in names), None)
+    if lost is None:
         return
-    close = get_close_matches(target.lower(), [name.lower() for name in names], 1)
+    close = get_close_matches(lost.lower(), [name.lower() for name in names], 1)
     near = [name for name in names if name.lower() in close]
-    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     raise InvalidInputError(
-        f"{path}: there is no column {target!r}; the columns are {shown}"
+        f"{path}: there is no column {lost!r}; the columns are {listed(names)}"
         + (f". Did you mean {near[0]!r}?" if near else "")
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of many."""
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
 
 
 def target_hint(path: Path, column: str = "NAME") -> str:
@@ -189,34 +203,29 @@ def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> N
     return numbers
 
 
-def _first_fault(
-    path: Path,
-    delimiter: str,
-    has_names: bool,
-    names: list[str],
-    target: str | None,
-    labels: Labels | None,
-) -> str:
+def _first_fault(path: Path, shape: CsvShape, targets: Sequence[str], labels: Labels | None) -> str:
     """Which cell a reader could not use, for the error message."""
+    names = shape.names
     with open_text(path) as file:
-        for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
-            if (line == 1 and has_names) or not row:
+        for line, row in enumerate(csv.reader(file, delimiter=shape.delimiter), start=1):
+            if line < shape.first_line or not row:
                 continue
-            if len(row) != len(names):
+            if len(row) != shape.width:
                 cells = f"{len(row)} cell{'s' if len(row) != 1 else ''}"
-                return f"line {line} has {cells}, expected {len(names)}"
-            for name, cell in zip(names, row, strict=True):
+                return f"line {line} has {cells}, expected {shape.width}"
+            for name, k in zip(names, shape.at, strict=True):
+                cell = row[k]
                 usable = is_label if labels is not None and name == labels.column else _is_number
                 if not usable(cell):
-                    hint = _hint(cell, name, names, target)
-                    if target is None and is_label(cell) and len(names) > 1:
+                    hint = _hint(cell, name, names, targets)
+                    if not targets and is_label(cell) and len(names) > 1:
                         hint += f"; if it is the target, name it: {target_hint(path, name)}"
                     shown = repr(cell) if cell.strip() else "an empty cell"
                     return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
     return ""
 
 
-def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
+def _hint(cell: str, name: str, names: list[str], targets: Sequence[str]) -> str:
     if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", cell.strip()):
         return (
             "with decimal commas, separate the columns by semicolons or tabs and use no decimal "
@@ -226,11 +235,45 @@ def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
         return "fill or drop missing values first"
     if len(names) == 1:
         return "is there a separator other than comma, semicolon, tab, | and spaces?"
-    if name == target:
+    if name in targets:
         return (
             "this is the target, and a regression predicts numbers: for classes use fit --classify"
         )
-    return "drop the column or encode it, and fill or drop missing values first"
+    if spelled := spelling([cell]):
+        return f"this is {spelled[0]}: {spelled[1]}, or leave the column out ({drop_hint(name)})"
+    return (
+        f"drop the column ({drop_hint(name)}) or encode it, and fill or drop missing values first"
+    )
+
+
+def drop_hint(column: str) -> str:
+    """How to leave a column out."""
+    return f"--drop {quote(column)}"
+
+
+_MONEY = "[$\u00a2\u00a3\u00a5\u20ac%]?"
+_SPELLED_NUMBER = re.compile(rf"[+-]?{_MONEY}\s?[+-]?\d[\d.,' ]*\s?{_MONEY}")
+_DATE = re.compile(r"(\d{1,4}([-/.])\d{1,2}\2\d{1,4}([ T].*)?|\d{1,2}:\d\d(:\d\d.*)?)")
+
+
+def spelling(words: Collection[str]) -> tuple[str, str] | None:
+    """What nearly all of these words are that are no numbers as they stand, and what to do.
+
+    >>> spelling(["1,002", "10%"])[0], spelling(["2024-01-31"])[0], spelling(["3 rooms"])
+    ('a number written as text', 'a date or a time', None)
+    """
+    for kind, what, advice in (
+        (_DATE, "a date or a time", "write numbers, such as days since the first"),
+        (
+            _SPELLED_NUMBER,
+            "a number written as text",
+            "write plain numbers, without signs such as % or $ and without commas between "
+            "thousands",
+        ),
+    ):
+        if sum(kind.fullmatch(word.strip()) is not None for word in words) > 0.9 * len(words):
+            return what, advice
+    return None
 
 
 def is_gap(cell: str, *, words: bool = False) -> bool:

@@ -12,9 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
-from relunorm.io.table import Table, open_parquet
-from relunorm.io.table.csv import CsvShape, check_target, csv_shape, is_gap, open_text, parse_number
-from relunorm.network.columns import Column, input_names
+from relunorm.io.table import Table, as_targets, open_parquet
+from relunorm.io.table.csv import (
+    CsvShape,
+    check_columns,
+    csv_shape,
+    drop_hint,
+    is_gap,
+    open_text,
+    parse_number,
+    spelling,
+)
+from relunorm.network.columns import Column, input_names, matched
 
 #: Different words of a column above which it is a name, not a kind.
 MOST_WORDS = 100
@@ -28,57 +37,78 @@ Cells = dict[str, list[str]]
 
 
 def read_mixed(
-    path: Path, target: str, *, one_hot: bool, gaps: bool, labels: bool = False
+    path: Path,
+    target: str | Sequence[str],
+    *,
+    one_hot: bool,
+    gaps: bool,
+    labels: bool = False,
+    drop: Sequence[str] = (),
 ) -> Table:
     """A .csv (also .txt, .tsv, .gz) or .parquet table whose inputs may hold words or gaps.
 
     Args:
-        target: the column to predict; it may have no gaps.
+        target: the column to predict, or several; they may have no gaps.
         one_hot: whether an input with words becomes one column a word, named ``column=word``; a gap
             in it is 0 in all of them.
         gaps: whether empty cells, NA and the like are NaN in the table.
         labels: whether the target may hold words.
+        drop: columns that are passed over.
 
     Raises:
         InvalidInputError: the first line and column that cannot be used.
     """
-    shape, cells = _cells(path, target)
+    targets = as_targets(path, target)
+    shape, cells = _cells(path, targets, drop)
     columns = []
     for name in shape.names:
-        words = [] if name == target else _words(cells[name], shape)
+        if name in targets:
+            continue
+        if all(map(is_gap, cells[name])):
+            raise InvalidInputError(
+                f"{path}: column {name!r} is empty; leave it out: {drop_hint(name)}"
+            )
+        words = _words(cells[name], shape)
         if words and (not one_hot or len(words) > FEW_WORDS):
             _check_numbers(path, shape, name, cells[name])
         if words and (not one_hot or len(words) > MOST_WORDS):
-            fix = "drop the column" if one_hot else "drop the column, or use --one-hot"
-            raise InvalidInputError(
-                f"{path}: column {name!r} holds {len(words)} different words such as {words[0]!r}; "
-                f"{fix}"
-            )
-        if name != target:
-            columns.append(Column(name, tuple(words)))
+            raise InvalidInputError(f"{path}: column {name!r} {_too_many(words, name)}")
+        columns.append(Column(name, tuple(words)))
     if not columns:
-        raise InvalidInputError(f"{path}: no input column is left beside {target!r}")
-    return _table(path, shape, cells, columns, target, gaps, labels, "use --missing median")
+        raise InvalidInputError(f"{path}: no input column is left beside {', '.join(targets)}")
+    return _table(path, shape, cells, columns, targets, gaps, labels, "use --missing median")
+
+
+def _too_many(words: list[str], name: str) -> str:
+    """What is wrong with a column of so many words, and what to do."""
+    out = f"leave the column out: {drop_hint(name)}"
+    if spelled := spelling(words):
+        return f"holds {words[0]!r}, which is {spelled[0]}; {spelled[1]}, or {out}"
+    if len(words) <= MOST_WORDS:
+        out += ", or use --one-hot"
+    return f"holds {len(words)} different words such as {words[0]!r}; {out}"
 
 
 def read_columns(
     path: Path,
-    target: str | None,
+    targets: Sequence[str],
     columns: Sequence[Column],
     *,
     labels: bool = False,
     gaps: bool = False,
+    drop: Sequence[str] = (),
 ) -> Table:
     """A table as the inputs of a network that knows its columns; others are passed over.
 
     Args:
         labels: whether the target may hold words.
         gaps: whether an empty cell that nothing fills is NaN; it is an error otherwise.
+        drop: columns that are passed over, and may not be those of the network.
     """
-    shape, cells = _cells(path, target)
-    for column in columns:
-        check_target(path, shape.names, column.name)
-    return _table(path, shape, cells, columns, target, gaps, labels, "fill or drop it first")
+    shape, cells = _cells(path, targets, drop)
+    columns = matched(columns, shape.names)
+    check_columns(path, shape.names, [column.name for column in columns])
+    return _table(path, shape, cells, columns, targets, gaps, labels, "fill or drop it first")
 
 
 def _check_numbers(path: Path, shape: CsvShape, name: str, cells: list[str]) -> None:
@@ -99,25 +129,30 @@ def _table(
     shape: CsvShape,
     cells: Cells,
     columns: Sequence[Column],
-    target: str | None,
+    targets: Sequence[str],
     gaps: bool,
     labels: bool,
     advice: str,
 ) -> Table:
     x = np.column_stack([_inputs(path, shape, c, cells[c.name], gaps, advice) for c in columns])
     table = Table(x, None, input_names(columns), columns=tuple(columns))
-    if target is None:
+    found: list[NDArray[np.float64]] = []
+    words: list[str] = []
+    for target in targets:
+        words = _words(cells[target], shape)
+        if words and not (labels and len(targets) == 1):
+            use = "use --classify" if len(targets) == 1 else "several targets are numbers"
+            raise InvalidInputError(
+                f"{path}: column {target!r} holds words such as {words[0]!r}; this is the target: "
+                + use
+            )
+        goal = Column(target, tuple(words))
+        y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
+        found.append(y.argmax(axis=1).astype(np.float64) if words else y[:, 0])
+    if not found:
         return table
-    words = _words(cells[target], shape)
-    if words and not labels:
-        raise InvalidInputError(
-            f"{path}: column {target!r} holds words such as {words[0]!r}; this is the target: use "
-            "--classify"
-        )
-    goal = Column(target, tuple(words))
-    y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
-    y = y.argmax(axis=1).astype(np.float64) if words else y[:, 0]
-    return replace(table, y=y, target=target, classes=tuple(words))
+    y = found[0] if len(found) == 1 else np.column_stack(found)
+    return replace(table, y=y, target=", ".join(targets), classes=tuple(words))
 
 
 def _inputs(
@@ -153,17 +188,18 @@ def _inputs(
     return values
 
 
-def _cells(path: Path, target: str | None) -> tuple[CsvShape, Cells]:
+def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[CsvShape, Cells]:
     """The columns as text, empty where there is no value; of a .parquet file line 1 is row 1."""
     if path.suffix.lower() == ".parquet":
-        table = open_parquet(path, target)
+        table = open_parquet(path, targets, drop)
         lists = {name: table[name].to_pylist() for name in table.column_names}
         cells = {
             name: ["" if cell is None else str(cell) for cell in column]
             for name, column in lists.items()
         }
-        return CsvShape(",", table.column_names, 1), cells
-    shape = csv_shape(path, target)
+        names = table.column_names
+        return CsvShape(",", names, 1, len(names), list(range(len(names)))), cells
+    shape = csv_shape(path, targets, drop)
     if shape is None:
         raise UnsupportedFormatError(
             f"{path}: words and gaps are read from .csv and .parquet tables only"
@@ -173,12 +209,14 @@ def _cells(path: Path, target: str | None) -> tuple[CsvShape, Cells]:
         for line, row in enumerate(_reader(file, shape.delimiter), start=1):
             if line < shape.first_line or not row:
                 continue
-            if len(row) != len(shape.names):
+            if len(row) != shape.width:
                 raise InvalidInputError(
-                    f"{path}: line {line} has {len(row)} cells, expected {len(shape.names)}"
+                    f"{path}: line {line} has {len(row)} cells, expected {shape.width}"
                 )
             rows.append(row)
-    return shape, {name: [row[k] for row in rows] for k, name in enumerate(shape.names)}
+    return shape, {
+        name: [row[k] for row in rows] for name, k in zip(shape.names, shape.at, strict=True)
+    }
 
 
 def _reader(file: TextIO, delimiter: str) -> Iterator[list[str]]:
