@@ -452,7 +452,7 @@ def test_buffer_written_in_forward_is_refused():
 
 def test_convolution_asks_for_the_shape():
     with pytest.raises(
-        UnsupportedFormatError, match=r"'features.0' reads 1 channels.*example=\(1,"
+        UnsupportedFormatError, match=r"'features.0' reads 1 channel of.*example=\(1,"
     ):
         rn.load(LeNet())
 

@@ -164,7 +164,7 @@ def _check_numbers(
     """Refuse what nobody said to be numbers of outputs that have names: true and false, and
     numbers by which far fewer rows are right than in another order (three standard errors)."""
     found = f"the labels are {{}}, but the model's classes are {_some(names)}"
-    option = "give their names (or, to report, the labels in that order, such as --classes 1,0)"
+    option = "give their names, or the labels in that order, such as --classes 1,0"
     if any(isinstance(label, bool) for label in labels):
         raise InvalidInputError(f"{found.format('true and false')}: {option}")
     within = set(range(len(names)))
@@ -399,7 +399,7 @@ def _codes(labels: list[Any], order: list[Any], others: bool = False) -> NDArray
         except ValueError:
             raise InvalidInputError(
                 f"the target holds numbers, but the classes are {_some(order)}; give their names, "
-                "or (to report) the numbers in that order, as --classes 0,1"
+                "or the numbers in that order, as --classes 0,1"
             ) from None
     number = {key: k for k, key in enumerate(keys)}
     if len(number) != len(keys):

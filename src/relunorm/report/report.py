@@ -22,7 +22,7 @@ from relunorm.report.plane import PRINTED, printed
 from relunorm.report.runner import run_sections
 from relunorm.report.sections.advice import advise
 
-SCHEMA = "relunorm.report/2"
+SCHEMA = "relunorm.report/3"
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,6 +20,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
+from relunorm.display.shown import counted
 from relunorm.errors import BranchingError, SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.operations import ENTRYWISE
@@ -266,8 +267,9 @@ def _first_hint(module: nn.Module) -> str:
     for name, part in module.named_modules():
         if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             axes = ("length", "height, width", "depth, height, width")[len(part.kernel_size) - 1]
+            channels = counted(part.in_channels, "channel")
             return (
-                f" (the convolution {name!r} reads {part.in_channels} channels of any size: "
+                f" (the convolution {name!r} reads {channels} of any size: "
                 f"example=({part.in_channels}, {axes}))"
             )
     return ""
