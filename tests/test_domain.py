@@ -180,7 +180,7 @@ def test_command_line_spelling(tmp_path: Path) -> None:
             parse_domain(text, 2)
     with pytest.raises(InvalidDomainError, match="2 coordinates"):
         parse_domain(f"box:@{tmp_path / 'box.npz'}", 3)
-    with pytest.raises(InvalidInputError, match="3 columns, expected 2"):
+    with pytest.raises(InvalidInputError, match=r"3 columns \(a, b, y\), expected 2"):
         parse_domain(f"data:{tmp_path / 'train.csv'}", 2)
     with pytest.raises(InvalidInputError, match="no array 'lo'"):
         parse_domain(f"box:@{tmp_path / 'poly.npz'}", 2)

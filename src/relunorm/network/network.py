@@ -157,7 +157,7 @@ class Network(Shown):
         if len(biases) != len(matrices):
             raise InvalidNetworkError(f"{len(matrices)} weights but {len(biases)} biases")
         maps = [
-            Affine({source: matrix}, bias)
+            Affine({source: matrix}, mx.as_floats(bias, "the biases"))
             for source, (matrix, bias) in enumerate(zip(matrices, biases, strict=True))
         ]
         layers = [Layer(affine, activation) for affine in maps[:-1]]
