@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from report.validation import check
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 import relunorm as rn
 from relunorm import Network, save
 from relunorm.cli import app, main
+from relunorm.errors import InvalidInputError
 
 
 def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> None:
@@ -117,3 +120,41 @@ def test_a_report_takes_the_targets_a_fit_takes(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["data"]["target"] == "u, v"
     assert document["sections"]["quality"]["body"] is not None
+
+
+def test_the_commands_of_a_page_run_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    words = np.where(x[:, 0] + 0.3 * x[:, 1] > 0, "ja", "no, never")
+    lines = [f'{i},{a},{b},"{w}"' for i, (a, b), w in zip(range(40), x, words, strict=True)]
+    Path("t.csv").write_text("\n".join(["my id,a,b,kind", *lines]))
+    save(Network.from_weights([[[1.0, 0.3], [-1.0, -0.3]], [[-1.0, 1.0], [1.0, -1.0]]]), "m.npz")
+    options = ["--data", "t.csv", "--target", "kind", "--drop", "my id"]
+    options += ["--classes", '"no, never",ja']
+    done = CliRunner().invoke(app, ["report", "m.npz", *options, "-o", "p.html", "--json"])
+    assert done.exit_code == 0, done.output
+    commands = [item["command"] for item in json.loads(done.stdout)["advice"] if item["command"]]
+    assert any("certify" in command for command in commands)
+    assert any("data:" in command for command in commands)
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "relunorm"
+        again = CliRunner().invoke(app, words[1:])
+        assert again.exit_code in (0, 1, 3), (command, again.output)
+
+
+def test_a_target_may_name_columns_of_a_frame() -> None:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(30, 2)), columns=["a", "b"])
+    net = Network.from_weights([np.eye(2), [[1.0, 2.0], [3.0, -1.0]]])
+    targets = pd.DataFrame(net(frame.to_numpy()), columns=["u", "v"])
+    both = pd.concat([frame, targets], axis=1)
+    named = rn.report(net, both, ["u", "v"], time_limit=5)
+    apart = rn.report(net, frame, targets, time_limit=5)
+    errors = (found.sections["quality"]["body"]["errors"] for found in (named, apart))
+    assert next(errors) == next(errors)
+    with pytest.raises(InvalidInputError, match="no column 'w'"):
+        rn.report(net, both, "w", time_limit=5)

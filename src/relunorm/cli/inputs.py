@@ -121,7 +121,7 @@ def check_labels(table: Table, network: Network) -> None:
     csv.writer(written, lineterminator="").writerow(order)
     raise InvalidInputError(
         f"the target holds {', '.join(sorted(held))}, but the model's classes are "
-        f"{', '.join(known)}; if {pairs}, as most rows have it, say --classes "
+        f"{', '.join(known)}; if {pairs} (which makes most rows right, a guess), say --classes "
         + quote(written.getvalue())
     )
 

@@ -84,6 +84,7 @@ def report(
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
         data_name="" if data is None else Path(data).name,
+        dropped=drop or (),
         feature_names=None if table is None else _names(table),
         classes=None if classes is None else parse_classes(classes),
         time_limit=time_limit,

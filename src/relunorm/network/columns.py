@@ -112,8 +112,8 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
     return rows[wanted].fillna(fills) if fills and hasattr(rows, "fillna") else rows[wanted]
 
 
-def apart(rows: Any, target: str) -> tuple[Any, Any]:
-    """A DataFrame without the column of that name, and the column.
+def apart(rows: Any, names: Sequence[str]) -> tuple[Any, Any]:
+    """A DataFrame without the columns of these names, and them: of one name, the column.
 
     Raises:
         InvalidInputError: it is no DataFrame, or has no such column.
@@ -121,13 +121,14 @@ def apart(rows: Any, target: str) -> tuple[Any, Any]:
     there = getattr(rows, "columns", None)
     if there is None or not hasattr(rows, "drop"):
         raise InvalidInputError(
-            f"target is {target!r}, a name, but the data is no DataFrame; pass the column itself"
+            f"target is {names[0]!r}, a name, but the data is no DataFrame; pass the column itself"
         )
-    if target not in there:
-        raise InvalidInputError(
-            f"the data has no column {target!r}; it has {', '.join(map(str, there))}"
-        )
-    return rows.drop(columns=target), rows[target]
+    for name in names:
+        if name not in there:
+            raise InvalidInputError(
+                f"the data has no column {name!r}; it has {', '.join(map(str, there))}"
+            )
+    return rows.drop(columns=list(names)), rows[names[0] if len(names) == 1 else list(names)]
 
 
 def columns_from(listed: Any) -> tuple[Column, ...]:

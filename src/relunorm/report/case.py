@@ -51,6 +51,7 @@ class Case:
         named: whether these names were given.
         index: the place of every row that is used among those that were given.
         data_name: the table's file, for commands.
+        dropped: columns of that file that were left out, for commands.
         outputs: what the target's columns are called, where it has several and they have names.
         trainable: whether the model was given as a module, which may still be in training.
     """
@@ -71,6 +72,7 @@ class Case:
     data_name: str = ""
     outputs: tuple[str, ...] = ()
     trainable: bool = False
+    dropped: tuple[str, ...] = ()
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -154,6 +156,7 @@ def make_case(
     plane: Any = None,
     names: Sequence[str] | None = None,
     data_name: str = "",
+    dropped: Sequence[str] = (),
 ) -> Case:
     """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
@@ -181,7 +184,7 @@ def make_case(
     return Case(
         network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
         data_name, _output_names(target, y, target_name),
-        any(hasattr(model, name) for name in ("state_dict", "trainable_weights")),
+        any(hasattr(model, name) for name in ("state_dict", "trainable_weights")), tuple(dropped),
     )  # type: ignore[arg-type]  # fmt: skip
 
 

@@ -76,13 +76,14 @@ class Report:
 def report(
     model: Model,
     data: ArrayLike | None = None,
-    target: ArrayLike | str | None = None,
+    target: ArrayLike | str | Sequence[str] | None = None,
     domain: Place | None = None,
     *,
     slice: Any = None,
     name: str = "",
     target_name: str = "",
     data_name: str = "",
+    dropped: Sequence[str] = (),
     classes: ArrayLike | None = None,
     feature_names: Sequence[str] | None = None,
     time_limit: float | Clock = 10.0,
@@ -94,7 +95,7 @@ def report(
         model: a `Network`, or anything `load` reads.
         data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
         target: their targets: numbers, for the advice about scale, or class labels (text); or the
-            name of a column of the DataFrame.
+            name of a column of the DataFrame, or a list of names.
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
         slice: for more than two inputs, the plane to draw: two inputs by number or name, or the
             plane through three inputs given as rows. By default, for a classifier, the plane
@@ -102,6 +103,7 @@ def report(
         name: what to call the network; its origin by default.
         target_name: what to call the target.
         data_name: the file of the data, for the commands the page suggests.
+        dropped: columns of that file that were left out, for the same.
         classes: the class labels in the order of the outputs; makes a target of numbers one of
             classes, too. By default those of a scikit-learn classifier, else the labels sorted.
         feature_names: what the inputs are called; by default the columns of a DataFrame, or the
@@ -127,15 +129,15 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
-    if isinstance(target, str):
-        target_name = target_name or target
-        data, target = apart(data, target)
+    if named := _columns_named(target, data):
+        target_name = target_name or ", ".join(named)
+        data, target = apart(data, named)
     network = as_network(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
         network, data, target, domain, name=name, target_name=target_name, classes=classes,
         model=model, plane=slice, names=feature_names,
-        data_name=data_name,
+        data_name=data_name, dropped=dropped,
     )  # fmt: skip
     clock.grant(whole.elapsed())  # reading a model takes what it takes
     sections, interrupted = run_sections(case, clock, progress)
@@ -157,6 +159,15 @@ def report(
             "advice": advise(sections, case, clock.limit),
         }
     )
+
+
+def _columns_named(target: Any, data: Any) -> list[str]:
+    """The columns of a DataFrame that a target names, and does not hold: a text, or a few."""
+    if isinstance(target, str):
+        return [target]
+    listed = isinstance(target, list | tuple) and all(isinstance(each, str) for each in target)
+    held = listed and set(target) <= set(getattr(data, "columns", ()))
+    return list(target) if held and len(target) != len(data) else []
 
 
 def _digest(case: Case, sections: dict[str, Any]) -> str:

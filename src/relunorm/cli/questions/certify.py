@@ -134,7 +134,12 @@ def _labels(
         if given is None:
             raise InvalidInputError("--classes need a target with one label for each row")
         codes, found = given
-        if known and len(found.names) == len(known):  # the model speaks of its own names
+        if known and len(found.names) != len(known):
+            raise InvalidInputError(
+                f"--classes names {len(found.names)}, but the model has {len(known)}: "
+                f"{', '.join(map(str, known))}"
+            )
+        if known:  # the model speaks of its own names
             names = np.array([*known, np.nan if isinstance(known[0], float) else ""], dtype=object)
             labels = names[np.nan_to_num(codes, nan=-1).astype(np.intp)]
     named = {} if found is None else {"classes": list(found.names), "classes_from": found.source}

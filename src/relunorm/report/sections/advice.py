@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -72,21 +75,32 @@ class _Spelling:
         columns = case.outputs or ((case.target,) if case.target else ())
         target = "".join(f" --target {shlex.quote(name)}" for name in columns or ("COLUMN",))
         self.data = f"--data {shlex.quote(case.data_name) if case.data_name else 'DATA.csv'}"
-        self.table = self.data + (target if case.y is not None else "")
+        self.data += "".join(f" --drop {shlex.quote(name)}" for name in case.dropped)
+        self.rows = self.table = self.data + (target if case.y is not None else "")
+        if case.classes is not None and case.classes.source == "given":
+            self.table += f" --classes {shlex.quote(_row(case.classes.names))}"
         self.domain = f"--domain {shlex.quote(self._domain(case))}"
 
     @staticmethod
     def _domain(case: Case) -> str:
         if case.domain_from == "data":
             columns = case.outputs or ((case.target,) if case.target else ())
-            asked = "?" + "&".join(f"target={name}" for name in columns) if columns else ""
-            return f"data:{case.data_name or 'DATA.csv'}{asked}"
+            asked = [f"target={name}" for name in columns]
+            asked += [f"drop={name}" for name in case.dropped]
+            return f"data:{case.data_name or 'DATA.csv'}{'?' if asked else ''}{'&'.join(asked)}"
         box = case.domain.as_box
         if box is not None:
             ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
             if ends.shape[1] == 1:
                 return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
         return "D"
+
+
+def _row(names: Sequence[str]) -> str:
+    """Names with commas between them, as one row of a csv file."""
+    written = StringIO()
+    csv.writer(written, lineterminator="").writerow(names)
+    return written.getvalue()
 
 
 def _shortest(end: float) -> str:
@@ -183,7 +197,7 @@ def _worse_than_commonest(
             f", and do the outputs stand for the classes in this order: {listed} (sorted, for the "
             "answers do not tell)"
         )
-        command = f"relunorm report {spell.model} {spell.table} --classes CLASS,CLASS,..."
+        command = f"relunorm report {spell.model} {spell.rows} --classes CLASS,CLASS,..."
     return text, questions, command
 
 
