@@ -140,3 +140,20 @@ def test_the_radius_of_the_command_is_the_one_that_is_told() -> None:
     radius = item["text"].partition("moving its inputs by ")[2].split(" ")[0]
     assert f"--eps {radius}" in item["command"]
     assert f"radius={radius}," in item["call"]
+
+
+def test_classes_and_targets_in_another_order_or_other_units_are_named() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(80, 3))
+    net = rn.Network.from_weights([np.eye(3), rng.normal(size=(2, 3))])
+    said = net(x)
+    words = np.array(["no", "yes"])[said.argmax(axis=1)]
+    first = rn.report(net, x, words, classes=["yes", "no"], time_limit=5).to_dict()["advice"][0]
+    assert "the classes stand in the order no, yes, 100 % of the rows" in first["text"]
+    first = rn.report(net, x, said[:, ::-1], target_name="v, u", time_limit=5)
+    assert "the targets stand in the order u, v" in first.to_dict()["advice"][0]["text"]
+    one = rn.Network.from_weights([np.eye(3), rng.normal(size=(1, 3))])
+    first = rn.report(one, x, 1000 * one(x)[:, 0], time_limit=5).to_dict()["advice"][0]
+    assert "about 1e+03 times the output" in first["text"]
+    noise = rn.report(one, x, rng.normal(size=80), time_limit=5).to_dict()["advice"][0]
+    assert "other units" not in noise["text"]

@@ -1,7 +1,8 @@
 """A model and rows that do not fit together: whether they do, and what would make them fit.
 
-Columns in another order, inputs that were scaled in training and are not here, classes in another
-order: the answers are then no better than one that looks at no input.
+Columns in another order, inputs that were scaled in training and are not here, classes or targets
+in another order, targets in other units: the answers are then no better than one that looks at no
+input.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from relunorm.report.numbers import finite
 
 Array = NDArray[np.float64]
 
+#: An R2 below this is hardly better than that of the mean.
+HARDLY = 0.1
 #: Columns up to which every order of them is tried, and rows that are tried, at most.
 ORDERED, TRIED = 5, 500
 #: With fewer rows one of so many changes fits by chance, and none is tried.
@@ -41,22 +44,26 @@ def of_classes(table: NDArray[np.intp], case: Case) -> dict[str, Any] | None:
     return {
         "kind": "estimate",
         "whole": bool(balanced <= CHANCE / there.sum()),
-        "remedy": _remedy(case, x, lambda rows: _accuracy(case, rows, truth), baseline),
+        "remedy": _remedy(_answers(case, x), lambda said: _accuracy(case, said, truth), baseline)
+        or _remedy(_orders_of_classes(case, x, truth), lambda share: share, baseline),
     }
 
 
 def of_numbers(errors: list[dict[str, Any]], case: Case) -> dict[str, Any] | None:
-    """Whether always answering the mean is better, of some output or (``whole``) of every one."""
+    """Whether always answering the mean is better, of some output or (``whole``) of every one.
+
+    Or hardly worse, and something that was tried makes the model fit.
+    """
     known = [row["r2"] for row in errors if row["r2"] is not None]
-    if not any(r2 < 0 for r2 in known):
+    if not any(r2 < HARDLY for r2 in known):
         return None
     x, y = _some_rows(case)
     truth = y.reshape(len(y), -1)
-    return {
-        "kind": "estimate",
-        "whole": all(r2 < 0 for r2 in known),
-        "remedy": _remedy(case, x, lambda rows: _r2(case, rows, truth), 0.0),
-    }
+    remedy = _remedy(_answers(case, x), lambda said: _r2(case, said, truth), 0.0)
+    remedy = remedy or _remedy(_other_targets(case, x, truth), lambda r2: r2, 0.0)
+    if remedy is None and not any(r2 < 0 for r2 in known):
+        return None
+    return {"kind": "estimate", "whole": all(r2 < HARDLY for r2 in known), "remedy": remedy}
 
 
 def _some_rows(case: Case) -> tuple[Array, Array]:
@@ -68,16 +75,54 @@ def _some_rows(case: Case) -> tuple[Array, Array]:
 
 
 def _remedy(
-    case: Case, x: Array, score: Callable[[Array], float], baseline: float
+    tried: Iterator[tuple[str, Any]], score: Callable[[Any], float], baseline: float
 ) -> dict[str, Any] | None:
-    """The change of the inputs that helps most, if one makes the model fit."""
-    if len(x) < FEWEST:
-        return None
-    tried = [(score(rows), words) for words, rows in _changes(case, x)]
-    best, words = max(tried, default=(-np.inf, ""))
+    """What helps most, if it makes the model fit."""
+    best, words = max(((score(found), words) for words, found in tried), default=(-np.inf, ""))
     if not best >= baseline + GAIN * (1 - baseline):
         return None
     return {"words": words, "score": finite(best)}
+
+
+def _answers(case: Case, x: Array) -> Iterator[tuple[str, Array]]:
+    """What the network says of rows as it may have been trained on them."""
+    if len(x) >= FEWEST:
+        for words, rows in _changes(case, x):
+            yield words, case.network(rows)
+
+
+def _orders_of_classes(
+    case: Case, x: Array, truth: NDArray[np.intp]
+) -> Iterator[tuple[str, float]]:
+    """The share that is right with the classes in the order that suits the answers best."""
+    assert case.classes is not None
+    names, decided = case.classes.names, case.classes.decided(case.network(x))
+    if decided is None or case.classes.guessed or len(x) < FEWEST:
+        return
+    from scipy.optimize import linear_sum_assignment
+
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table, (truth, decided), 1)
+    labels, outputs = linear_sum_assignment(table, maximize=True)
+    order = ", ".join(names[k] for k in labels[np.argsort(outputs)])
+    yield f"the classes stand in the order {order}", float(table[labels, outputs].sum() / len(x))
+
+
+def _other_targets(case: Case, x: Array, truth: Array) -> Iterator[tuple[str, float]]:
+    """R2 with the targets in another order, or in other units."""
+    if len(x) < FEWEST:
+        return
+    said, width = _said(case, case.network(x), truth), truth.shape[1]
+    if 1 < width <= ORDERED:
+        for order in list(permutations(range(width)))[1:]:
+            names = ", ".join(case.output_name(k) or str(k) for k in order)
+            yield f"the targets stand in the order {names}", _worst_r2(said, truth[:, order])
+    slope = ((said - said.mean(axis=0)) * (truth - truth.mean(axis=0))).mean(axis=0)
+    slope /= np.where(said.var(axis=0) > 0, said.var(axis=0), 1.0)
+    shift = truth.mean(axis=0) - slope * said.mean(axis=0)
+    rates = ", ".join(f"{rate:.3g}" for rate in slope[:4])
+    words = f"the target is counted in other units (about {rates} times the output)"
+    yield words, _worst_r2(slope * said + shift, truth)
 
 
 def _changes(case: Case, x: Array) -> Iterator[tuple[str, Array]]:
@@ -93,9 +138,9 @@ def _changes(case: Case, x: Array) -> Iterator[tuple[str, Array]]:
             yield f"the columns stand in the order {names}", x[:, order]
 
 
-def _accuracy(case: Case, x: Array, truth: NDArray[np.intp]) -> float:
+def _accuracy(case: Case, outputs: Array, truth: NDArray[np.intp]) -> float:
     assert case.classes is not None
-    decided = case.classes.decided(case.network(x))
+    decided = case.classes.decided(outputs)
     if decided is None:
         return 0.0
     count = len(case.classes.names)
@@ -109,10 +154,17 @@ def _accuracy(case: Case, x: Array, truth: NDArray[np.intp]) -> float:
     return float(right / len(truth))
 
 
-def _r2(case: Case, x: Array, truth: Array) -> float:
+def _said(case: Case, outputs: Array, truth: Array) -> Array:
+    said = case.network.head(outputs, case.network.output_shape)
+    return np.asarray(said).reshape(truth.shape)
+
+
+def _r2(case: Case, outputs: Array, truth: Array) -> float:
+    return _worst_r2(_said(case, outputs, truth), truth)
+
+
+def _worst_r2(said: Array, truth: Array) -> float:
     """The smallest R2 of an output whose target varies."""
-    outputs = case.network(x)
-    said = case.network.head(outputs, case.network.output_shape).reshape(truth.shape)
     varies = np.ptp(truth, axis=0) > 0
     if not varies.any() or not np.isfinite(said).all():
         return -np.inf

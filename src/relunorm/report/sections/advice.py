@@ -15,6 +15,7 @@ from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
 from relunorm.display.shown import counted
 from relunorm.report.case import Case
+from relunorm.report.misfit import HARDLY
 from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
 
 #: What the sentences of `diagnose` name -> the call that does it.
@@ -151,7 +152,7 @@ def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> lis
         score = f"{_percent(remedy['score'])} of the rows would be right"
         if quality["type"] == "numbers":
             score = f"R² would be {remedy['score']:.3g}"
-        text += f" If {remedy['words']}, {score}: give the rows as the model was trained on them."
+        text += f" If {remedy['words']}, {score}: give rows and targets as in training."
         command = ""
     else:
         text += f" Does the data fit the model: {questions}?"
@@ -161,15 +162,18 @@ def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> lis
 
 
 def _worse_than_mean(quality: dict[str, Any], case: Case, spell: _Spelling) -> tuple[str, str, str]:
-    rows = [row for row in quality["errors"]["rows"] if (row["r2"] or 0.0) < 0]
+    known = [row for row in quality["errors"]["rows"] if row["r2"] is not None]
+    below = [row for row in known if row["r2"] < 0]
+    rows = below or [row for row in known if row["r2"] < HARDLY]
+    how = "Worse" if below else "Hardly better"
     if quality["errors"]["of"] == 1:
-        text = f"Worse than always answering the mean of the target (R² = {rows[0]['r2']:.3g})."
+        text = f"{how} than always answering the mean of the target (R² = {rows[0]['r2']:.3g})."
     else:
         named = [
             f"{row['name'] or 'output ' + str(row['output'])} (R² = {row['r2']:.3g})"
             for row in rows[:4]
         ] + ([f"{len(rows) - 4} more"] if len(rows) > 4 else [])
-        text = f"Worse than always answering the mean of the target: {_listed(named)}."
+        text = f"{how} than always answering the mean of the target: {_listed(named)}."
     order = "" if case.network.columns else "are the columns in the model's order, "
     return text, f"{order}are the inputs and the target scaled as in training", ""
 
