@@ -767,7 +767,7 @@ def torch_script(folder: Path) -> Any:
         return torch.jit.trace(_mlp(), torch.zeros(1, 4))
 
 
-@refused("channels of any size")
+@refused("channel of any size")
 def torch_cnn_without_a_shape(folder: Path) -> Any:
     torch = _torch()
     return torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten())
