@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relunorm.errors import InvalidInputError
@@ -117,12 +115,10 @@ def check_labels(table: Table, network: Network) -> None:
         return  # what is wrong is told where labels are read
     order = found[1].names
     pairs = ", ".join(f"{ours} is {theirs}" for ours, theirs in zip(order, known, strict=True))
-    written = StringIO()
-    csv.writer(written, lineterminator="").writerow(order)
     raise InvalidInputError(
         f"the target holds {', '.join(sorted(held))}, but the model's classes are "
         f"{', '.join(known)}; if {pairs} (which makes most rows right, a guess), say --classes "
-        + quote(written.getvalue())
+        + found[1].spelled
     )
 
 

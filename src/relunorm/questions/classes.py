@@ -8,9 +8,12 @@ the labels are matched to the outputs so that most rows come out right, if that 
 
 from __future__ import annotations
 
+import csv
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +43,13 @@ class Classes:
     names: tuple[str, ...]
     counts: tuple[int, ...]
     source: Source
+
+    @property
+    def spelled(self) -> str:
+        """The names as a command line takes them: one row of csv, quoted for a shell."""
+        written = StringIO()
+        csv.writer(written, lineterminator="").writerow(self.names)
+        return quote(written.getvalue())
 
     @property
     def guessed(self) -> bool:

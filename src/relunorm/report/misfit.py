@@ -96,15 +96,11 @@ def _orders_of_classes(
 ) -> Iterator[tuple[str, float]]:
     """The share that is right with the classes in the order that suits the answers best."""
     assert case.classes is not None
-    names, decided = case.classes.names, case.classes.decided(case.network(x))
-    if decided is None or case.classes.guessed or len(x) < FEWEST:
+    table = _confusions(case, case.network(x), truth)
+    if case.classes.guessed or len(x) < FEWEST:
         return
-    from scipy.optimize import linear_sum_assignment
-
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table, (truth, decided), 1)
-    labels, outputs = linear_sum_assignment(table, maximize=True)
-    order = ", ".join(names[k] for k in labels[np.argsort(outputs)])
+    labels, outputs = _assigned(table)
+    order = ", ".join(case.classes.names[k] for k in labels[np.argsort(outputs)])
     yield f"the classes stand in the order {order}", float(table[labels, outputs].sum() / len(x))
 
 
@@ -140,18 +136,27 @@ def _changes(case: Case, x: Array) -> Iterator[tuple[str, Array]]:
 
 def _accuracy(case: Case, outputs: Array, truth: NDArray[np.intp]) -> float:
     assert case.classes is not None
-    decided = case.classes.decided(outputs)
-    if decided is None:
-        return 0.0
-    count = len(case.classes.names)
-    table = np.zeros((count, count))
-    np.add.at(table, (truth, decided), 1)
-    right = np.trace(table)
-    if case.classes.guessed:  # nor is the order of the classes known
-        from scipy.optimize import linear_sum_assignment
-
-        right = table[linear_sum_assignment(table, maximize=True)].sum()
+    table = _confusions(case, outputs, truth)
+    # of a guess the order of the classes is not known, either
+    right = table[_assigned(table)].sum() if case.classes.guessed else np.trace(table)
     return float(right / len(truth))
+
+
+def _confusions(case: Case, outputs: Array, truth: NDArray[np.intp]) -> NDArray[np.intp]:
+    """How often each label gets each answer; nothing where outputs are no answers."""
+    assert case.classes is not None
+    count, decided = len(case.classes.names), case.classes.decided(outputs)
+    table = np.zeros((count, count), dtype=np.intp)
+    if decided is not None:
+        np.add.at(table, (truth, decided), 1)
+    return table
+
+
+def _assigned(table: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The labels and the outputs that together get most rows right."""
+    from scipy.optimize import linear_sum_assignment
+
+    return linear_sum_assignment(table, maximize=True)
 
 
 def _said(case: Case, outputs: Array, truth: Array) -> Array:

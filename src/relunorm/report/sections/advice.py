@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
-from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context
-from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -79,7 +76,7 @@ class _Spelling:
         self.data += "".join(f" --drop {shlex.quote(name)}" for name in case.dropped)
         self.rows = self.table = self.data + (target if case.y is not None else "")
         if case.classes is not None and case.classes.source == "given":
-            self.table += f" --classes {shlex.quote(_row(case.classes.names))}"
+            self.table += f" --classes {case.classes.spelled}"
         self.domain = f"--domain {shlex.quote(self._domain(case))}"
 
     @staticmethod
@@ -95,13 +92,6 @@ class _Spelling:
             if ends.shape[1] == 1:
                 return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
         return "D"
-
-
-def _row(names: Sequence[str]) -> str:
-    """Names with commas between them, as one row of a csv file."""
-    written = StringIO()
-    csv.writer(written, lineterminator="").writerow(names)
-    return written.getvalue()
 
 
 def _shortest(end: float) -> str:
