@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from relunorm.clock import Clock, Progress, Teller, as_seconds, overhearing
+from relunorm.compiled.jit import kernel
 from relunorm.errors import InvalidInputError
 
 
@@ -148,12 +149,16 @@ def test_compiling_is_announced_once_and_not_counted(monkeypatch):
     assert [said.message for said in heard] == ["loading the kernels"]
 
 
+def _one_more(x):
+    return x + 1
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_loading_is_not_called_compiling(kept, monkeypatch):
-    """Numba is asked, which alone knows whether it keeps a function."""
-    numba = pytest.importorskip("numba")
+    """Those who load kernels are asked: they alone know whether a kernel was kept."""
     monkeypatch.setattr("relunorm.clock._compiled", set())
-    made = numba.njit(lambda x: x + 1)
+    monkeypatch.setattr("relunorm.compiled.machine.folder", lambda: None)
+    made = kernel(_one_more)
     if kept:
         made(1)
     told = ["compiling the sum (once per installation, not counted as time)"] * (not kept)
@@ -162,14 +167,14 @@ def test_loading_is_not_called_compiling(kept, monkeypatch):
     assert [said.message for said in own] == ["loading the sum", *told]
     for into, loading in ((heard, True), (rarely, False)):
         monkeypatch.setattr("relunorm.clock._compiled", set())
-        made = made if kept else numba.njit(lambda x: x + 2)
+        made = made if kept else kernel(_one_more)
         with overhearing(into.append, loading=loading):
             Teller(None, Clock()).compile("the sum", lambda: made(1))  # noqa: B023
     assert [said.message for said in heard] == ["loading the sum", *told]
     assert [said.message for said in rarely] == told
     if not kept:
         with overhearing(heard.append):
-            numba.njit(lambda x: x + 3)(1)  # nobody's kernel
+            kernel(_one_more)(1)  # nobody's kernel
         assert len(heard) == 2
 
 

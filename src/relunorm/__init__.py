@@ -1,7 +1,7 @@
 """Exact answers about ReLU networks.
 
 Names are imported on first use (PEP 562), so that ``import relunorm`` stays light: torch, onnx,
-numba and scikit-learn are loaded only by the calls that need them. They are listed in
+llvmlite and scikit-learn are loaded only by the calls that need them. They are listed in
 ``__init__.pyi``, which type checkers read too.
 """
 

@@ -283,9 +283,8 @@ class Log:
 _compiled: set[str] = set()
 #: Who is told of it where a call has no listener of its own, and whether of loading, too.
 _bystanders: list[tuple[Listener, bool]] = []
-#: What to do when numba begins to compile; one entry at most, and who tells of it.
+#: What to do when a kernel begins to be compiled; one entry at most.
 _if_compiled: list[Callable[[], None]] = []
-_numba: list[Any] = []
 
 
 @contextmanager
@@ -317,24 +316,10 @@ def compiling(what: str) -> None:
         _compiled.add(what)
 
 
-def _listen_to_numba() -> None:
-    """Have numba say when it compiles: it alone knows whether what is called was kept."""
-    if _numba:
-        return
-    from numba.core import event
-
-    class Begun(event.Listener):
-        """Tells of the first function that is compiled."""
-
-        def on_start(self, event: Any) -> None:
-            if _if_compiled:
-                _if_compiled.pop()()
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    _numba.append(Begun())
-    event.register("numba:compile", _numba[0])
+def _begun() -> None:
+    """A kernel is compiled: tell of the first one."""
+    if _if_compiled:
+        _if_compiled.pop()()
 
 
 class Teller:
@@ -389,7 +374,7 @@ class Teller:
         self.listener(Progress(message, done, total, elapsed, left, at_most, facts))
 
     def announce(self, what: str) -> None:
-        """Say that kernels are loaded and, should numba begin to compile them, that as well."""
+        """Say that kernels are loaded and, should they have to be compiled, that as well."""
 
         def tell(message: str, loading: bool) -> None:
             if self.listener is not None:
@@ -403,7 +388,9 @@ class Teller:
         tell(f"loading {what}", True)
         told = f"compiling {what} (once per installation, not counted as time)"
         _if_compiled[:] = [lambda: tell(told, False)]
-        _listen_to_numba()
+        from relunorm.compiled.jit import when_compiling
+
+        when_compiling[:] = [_begun]
 
     def compile(self, what: str, run: Callable[[], object]) -> None:
         """Have ``run`` load kernels, or compile them, once a process: announced, not counted."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.compiled.blas import add_product, add_product_turned
-from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel
 
 
 @kernel
 def _both(a, b, c, t, m, k, n):  # type: ignore[no-untyped-def]
-    a, b, c, t = field(a), field(b), field(c), field(t)
     add_product(a, 2, k + 1, b, 3, n + 2, c, 1, n + 3, m, k, n)
     add_product_turned(a, 2, k + 1, t, 1, k + 4, c, 1, n + 3, m, k, n)
 

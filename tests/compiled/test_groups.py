@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from relunorm.compiled.addresses import placed
 from relunorm.compiled.groups import group, views
 from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.compiled.operations import placed
 
 
 @group
@@ -53,8 +53,10 @@ def _mixed(values, k):  # type: ignore[no-untyped-def]
         bits[i] = bits[i] - 1
     plane[2, -1] = 7
     flags[1] = not flags[0]
-    inner.rows[2, 1:3] = 4.0
-    return total + count + inner.rows.shape[0] + row[:2].sum() + inner.rows.size
+    part = inner.rows[2, 1:3]
+    for i in range(len(part)):
+        part[i] = 4.0
+    return total + count + inner.rows.shape[0] + row[:2][1] + len(part)
 
 
 @kernel
@@ -117,5 +119,7 @@ def test_a_copy_knows_its_own_arrays() -> None:
 
 @pytest.mark.parametrize("wrong", [{"x": np.zeros(8)[::2]}, {"count": np.float32(1)}])
 def test_what_has_no_address_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=r"cannot take Outer.(x, .* A\)|count, .* float32)"):
+    with pytest.raises(
+        TypeError, match=r"contiguous arrays|cannot take Outer.count, which is float32"
+    ):
         first(outer(0)._replace(**wrong))

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.linalg import norm
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
+
+from relunorm.compiled.jit import kernel, loose_kernel, loose_part
 
 Matrix = NDArray[np.float64]
 
@@ -144,31 +145,30 @@ def triangular_root(gram: Matrix, points: Matrix) -> Matrix:
 BLOCK = 256
 #: More points than this are multiplied by BLAS, which is slower for few.
 FEW = 32
-FAST = {"contract", "reassoc", "nsz"}
 
 
-@numba.njit(cache=True, fastmath=FAST)
-def _add(total, count, row):  # pragma: no cover
+@loose_part
+def _add(total, count, row):
     for k in range(len(row)):
         total[k] += count * row[k]
 
 
-@numba.njit(cache=True, fastmath=FAST)
-def _add_squares(total, count, mean, row):  # pragma: no cover
+@loose_part
+def _add_squares(total, count, mean, row):
     for k in range(len(row)):
         apart = row[k] - mean[k]
         total[k] += count * apart * apart
 
 
-@numba.njit(cache=True, fastmath=FAST)
-def _respond(row, mean, factor, slope):  # pragma: no cover
+@loose_part
+def _respond(row, mean, factor, slope):
     for k in range(len(row)):
         y = (row[k] - mean[k]) * factor[k]
         row[k] = max(y, 0.0) + slope * min(y, 0.0)
 
 
-@numba.njit(cache=True, fastmath=FAST, error_model="numpy")
-def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):  # pragma: no cover
+@loose_kernel
+def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):
     """Batch normalization over axis 0 and the (leaky) ReLU, in place.
 
     ``counts``: how many points of the batch each row stands for. ``about_mean``: rescaling divides
@@ -176,31 +176,34 @@ def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):  # p
     0 responds with 0.
     """
     rows, width = z.shape
-    n = counts.sum()
+    n = 0.0
+    for i in range(rows):
+        n += counts[i]
     means, factors = np.empty(BLOCK), np.empty(BLOCK)
     for low in range(0, width, BLOCK):
         high = min(width, low + BLOCK)
         mean, factor = means[: high - low], factors[: high - low]
-        mean[:] = 0.0
+        for k in range(len(mean)):
+            mean[k], factor[k] = 0.0, 0.0 if rescale else 1.0
         if recenter or (rescale and about_mean):
             for i in range(rows):
                 _add(mean, counts[i], z[i, low:high])
             for k in range(len(mean)):
                 mean[k] /= n
-        factor[:] = 0.0 if rescale else 1.0
         if rescale:
             for i in range(rows):
                 _add_squares(factor, counts[i], mean, z[i, low:high])
             for k in range(len(factor)):
                 factor[k] = math.sqrt(n / factor[k]) if factor[k] > 0 else 0.0
         if not recenter:
-            mean[:] = 0.0
+            for k in range(len(mean)):
+                mean[k] = 0.0
         for i in range(rows):
             _respond(z[i, low:high], mean, factor, slope)
 
 
-@numba.njit(cache=True, fastmath=FAST)
-def _four_products(p, q, r, s):  # pragma: no cover
+@loose_part
+def _four_products(p, q, r, s):
     """Four sums from four rows, so that a number read is used twice."""
     pr = ps = qr = qs = 0.0
     for k in range(len(p)):
@@ -211,8 +214,8 @@ def _four_products(p, q, r, s):  # pragma: no cover
     return pr, ps, qr, qs
 
 
-@numba.njit(cache=True)
-def _products_of_few(state, gram):  # pragma: no cover
+@kernel
+def _products_of_few(state, gram):
     last = len(state) - 1
     for i in range(0, last + 1, 2):
         below = min(i + 1, last)  # the last row of an odd number stands for two

@@ -178,7 +178,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
             x[k] = min(max(ball[k], lo[k]), hi[k])
         if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
             return -1, 0  # the point nearest to the centre is outside the ball
-    m = np.int64(0)  # typed, or numba compiles all that it is passed to for a constant 0 too
+    m = 0
     for i in range(n):
         row = T[m]
         const, error = _reduce(parent, i, i, d, scratch, out, m)
@@ -188,7 +188,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
         low = max(low - error - 2.0 * spread, zl[i])
         high = min(high + error + 2.0 * spread, zu[i])
         name = int(units[i])
-        value_at, decided = jump[name], np.int64(0)
+        value_at, decided = jump[name], 0
         if value_at >= 0:
             if lo[value_at] > 0.0:
                 low = max(low, 0.0)
@@ -303,9 +303,9 @@ def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  #
     ``cut`` and ``steps`` are those of the goals.
     """
     groups = len(firsts) - 1
-    goals, start = firsts[groups], np.int64(0)
+    goals, start = firsts[groups], 0
     parent = parts(memory.node, whole, start, n, known, d, goals, groups)
-    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
+    kind, index, side = ON_INPUT, -1, 0
     m, kept = child(parent, ball, d, n, known, goals, kind, index, 0.0, side, FOLDED_ERROR, memory)
     if m < 0:
         return m, kept
@@ -314,7 +314,7 @@ def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  #
     for q in range(groups):
         for j in range(m):
             node.alpha[q, j] = 1.0 if node.high[j] > -node.low[j] else 0.0
-        first, last, patient = firsts[q], firsts[q + 1], np.bool_(True)
+        first, last, patient = firsts[q], firsts[q + 1], True
         node.bound[q] = tune(
             node, ball, d, m, kept, first, last, q, cut, steps, patient, memory.work
         )

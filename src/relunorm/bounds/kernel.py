@@ -258,7 +258,7 @@ def forward_again(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-unty
     """`forward` in one order of summation, for descents that a replay repeats."""
     d = len(x)
     for j in range(n):
-        z[j] = c[j] + steady(M[j], np.int64(0), x, d) + steady(M[j], d, y, j)
+        z[j] = c[j] + steady(M[j], 0, x, d) + steady(M[j], d, y, j)
         y[j] = _line(z[j], lam[j], alpha[j], zl[j], zu[j])
 
 
@@ -266,7 +266,7 @@ def forward_again(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-unty
 def row_again(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """`row_at` in one order of summation."""
     d = len(x)
-    return const + steady(row, np.int64(0), x, d) + steady(row, d, y, n)
+    return const + steady(row, 0, x, d) + steady(row, d, y, n)
 
 
 @loosely

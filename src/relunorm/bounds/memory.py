@@ -22,7 +22,7 @@ MOST_VARIABLES = 128
 #: Inputs of a programme without units, at most.
 MOST_INPUTS = 2_048
 
-#: Words of the views of a node: see `relunorm.compiled.addresses.placed`.
+#: Words of the views of a node: see `relunorm.compiled.operations.placed`.
 NODE_WORDS = 31
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from relunorm.bounds.kernel import backward, forward, part, row_at
 from relunorm.bounds.memory import Node
-from relunorm.compiled.addresses import placed
 from relunorm.compiled.groups import views
+from relunorm.compiled.operations import placed
 from relunorm.matrix import Array
 
 
@@ -123,22 +123,22 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
         for j in range(m):
             swing += abs(lam[j]) * tu[j] * max(-tl[j], 0.0) / (tu[j] - tl[j])
         for j in range(m):
-            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
-            m1[j] += 0.1 * (g - m1[j])
-            m2[j] += 0.02 * (g * g - m2[j])
+            rise = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            m1[j] += 0.1 * (rise - m1[j])
+            m2[j] += 0.02 * (rise * rise - m2[j])
             if m2[j] > 0.0:
                 moved = min(max(A[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
                 A[j] = np.float32(moved)  # a proof stores slopes in single precision
         for r in range(kept):
             i = m + r
-            g = row_at(T[i], tc[i], x, y, m)
+            rise = row_at(T[i], tc[i], x, y, m)
             reach = 0.0
             for k in range(d):
                 reach += abs(T[i, k]) * (hi[k] - lo[k])
             for k in range(m):
                 reach += abs(T[i, d + k]) * tu[k]
-            m1[i] += 0.1 * (g - m1[i])
-            m2[i] += 0.02 * (g * g - m2[i])
+            m1[i] += 0.1 * (rise - m1[i])
+            m2[i] += 0.02 * (rise * rise - m2[i])
             if m2[i] > 0.0 and reach > 0.0:
                 B[r] = max(B[r] - 0.5 * scale * swing / reach * m1[i] / np.sqrt(m2[i]), 0.0)
         if last - first > 1:

@@ -119,7 +119,7 @@ def _read(node, d, m, p, kept, first, last, read):  # type: ignore[no-untyped-de
 @part
 def solvable(node, d, m, kept, first, last, lp):  # type: ignore[no-untyped-def]
     """Whether the programme of a node without open units is small enough."""
-    return _read(node, d, m, np.int64(0), kept, first, last, lp.read) <= MOST_INPUTS
+    return _read(node, d, m, 0, kept, first, last, lp.read) <= MOST_INPUTS
 
 
 @part

@@ -1,4 +1,4 @@
-"""Products of matrices in kernels that count no references: BLAS, where numba's dot would allocate.
+"""Products of matrices in kernels, by the BLAS that SciPy has.
 
 A matrix is an array, where in it the matrix begins, and how far its rows are apart. So matrices of
 all sizes share one array, and products are added in place to a part of a larger matrix.
@@ -6,57 +6,70 @@ all sizes share one array, and products are added in place to a part of a larger
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-from numba.np.linalg import check_blas_return, ensure_blas
-
-from relunorm.compiled.fields import INDEX, begin_of
-
-LETTER, POINTER, REAL = ir.IntType(8), ir.IntType(8).as_pointer(), ir.DoubleType()
-
-#: kind, is a turned, is b turned, sizes, 1, a and how far its columns are apart, b, 1, c.
-_MATRIX = POINTER, INDEX
-_GEMM = ir.FunctionType(
-    ir.IntType(32), [*(LETTER,) * 3, *(INDEX,) * 3, POINTER, *_MATRIX, *_MATRIX, POINTER, *_MATRIX]
-)
+from relunorm.compiled import machine
+from relunorm.compiled.assembly import NONE, Value
+from relunorm.compiled.kinds import INT, REAL, Array, KernelError
+from relunorm.compiled.operations import intrinsic
 
 
-def _adding(turned: str) -> Any:
-    """c += a b, or c += a b' where ``turned`` is "t", of rows x inner and inner x columns."""
+@cache
+def _gemm() -> int:
+    """The address of SciPy's dgemm: sums of products, by columns, integers of 32 bits."""
+    from scipy.linalg import cython_blas  # type: ignore[attr-defined]
 
-    def typed(
-        context: Any, a: Any, at: Any, wide: Any, b: Any, b_at: Any, b_wide: Any,
-        c: Any, c_at: Any, c_wide: Any, rows: Any, inner: Any, columns: Any,
-    ) -> Any:  # fmt: skip
-        ensure_blas()
-        kinds, three = (a, b, c), (types.int64,) * 3
-        if not all(kind.dtype == types.float64 and kind.layout == "C" for kind in kinds):
-            raise TypeError("a kernel multiplies contiguous arrays of float64")
-
-        def call(target: Any, builder: Any, signature: Any, values: Any) -> Any:
-            one = builder.bitcast(cgutils.alloca_once_value(builder, REAL(1.0)), POINTER)
-
-            def matrix(number: int) -> tuple[Any, Any]:
-                array, first, apart = values[3 * number : 3 * number + 3]
-                begin = begin_of(target.data_model_manager[kinds[number]], builder, array)
-                return builder.bitcast(builder.gep(begin, [first]), POINTER), apart
-
-            # BLAS goes by columns: c' = b' a'
-            letters = [LETTER(ord(letter)) for letter in ("d", turned, "n")]
-            sizes = values[11], values[9], values[10]
-            gemm = cgutils.get_or_insert_function(builder.module, _GEMM, "numba_xxgemm")
-            given = [*letters, *sizes, one, *matrix(1), *matrix(0), one, *matrix(2)]
-            check_blas_return(target, builder, builder.call(gemm, given))
-            return target.get_dummy_value()
-
-        two = types.int64, types.int64
-        return types.none(a, *two, b, *two, c, *two, *three), call
-
-    return intrinsic(typed)
+    capsule = cython_blas.__pyx_capi__["dgemm"]
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return pointer(capsule, name(capsule))
 
 
-add_product: Any = _adding("n")
-add_product_turned: Any = _adding("t")
+machine.OUTSIDE["relunorm_dgemm"] = _gemm
+
+_DGEMM = "declare void @relunorm_dgemm(" + ", ".join(["ptr"] * 13) + ")"
+
+
+def _adding(turned: bool) -> Any:
+    """c += a b, or c += a b' where it is turned, of rows x inner and inner x columns."""
+
+    def make(body: Any, *given: Value) -> Value:
+        if any(one.kind != Array("float64", 1) for one in (given[0], given[3], given[6])):
+            raise KernelError("a kernel multiplies matrices in arrays of float64")
+        body.program.declared["dgemm"] = _DGEMM
+
+        def number(value: Value) -> str:
+            place = body.slot("i32")
+            part = body.make(f"trunc i64 {body.convert(value, INT).parts[0]} to i32")
+            body.do(f"store i32 {part}, ptr {place}")
+            return place
+
+        def letter(sign: str) -> str:
+            place = body.slot("i8")
+            body.do(f"store i8 {ord(sign)}, ptr {place}")
+            return place
+
+        def matrix(first: int) -> tuple[str, str]:
+            array, at, apart = given[first : first + 3]
+            part = body.convert(at, INT).parts[0]
+            begin = f"getelementptr inbounds double, ptr {array.parts[0]}, i64 {part}"
+            return body.make(begin), number(apart)
+
+        one = body.slot("double")
+        body.do(f"store double {body.convert(body.constant(1.0), REAL).parts[0]}, ptr {one}")
+        rows, inner, columns = map(number, given[9:12])
+        # BLAS goes by columns: c' = b' a'
+        order = letter("t" if turned else "n"), letter("n"), columns, rows, inner
+        places = [*order, one, *matrix(3), *matrix(0), one, *matrix(6)]
+        body.do(f"call void @relunorm_dgemm({', '.join(f'ptr {place}' for place in places)})")
+        return NONE
+
+    return intrinsic(make)
+
+
+add_product: Any = _adding(False)
+add_product_turned: Any = _adding(True)

@@ -1,19 +1,18 @@
 """Named tuples of arrays that compiled code takes by address.
 
-numba hands an array to a function as its seven or more numbers and a tuple as all the numbers in
-it: parts of a kernel with sixty work arrays are functions of five hundred arguments, which every
-call takes apart and every function puts together again. Most of what LLVM was given came from that.
-A class with `@group` is handed on as one address instead. Behind it lie, word by word, for every
-array where it begins and how long its axes are; reading a field makes the array out of that
-(`relunorm.compiled.addresses`).
+Kernels have dozens of work arrays, and handing each of them to every part would make functions of
+hundreds of arguments. A class with `@group` is handed on as one address instead. Behind it lie,
+word by word, for every array where it begins and how long its axes are; reading a field makes the
+array out of that.
 
     @group
     class Work(NamedTuple):
         x: Array
         basis: NDArray[np.int64]
 
-Kernels use it as they would any named tuple, but for making one: that is Python's, or `placed`'s.
-Fields are contiguous arrays, floats, integers and other groups; a kernel refuses others.
+Kernels use it as they would any named tuple. One that is made inside a kernel is a plain named
+tuple there, or lies in an arena (`placed`). Fields are contiguous arrays, floats, integers and
+other groups; a kernel refuses others.
 """
 
 from __future__ import annotations

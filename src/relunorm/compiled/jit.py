@@ -1,73 +1,193 @@
-"""How the kernels are compiled.
+"""How kernels are written and called.
 
-A kernel only reads and writes arrays that its caller owns, so it needs no reference counting. numba
-counts references of every array it touches all the same, also of those inside a tuple, and in
-loops of a few dozen flops the counting was measured to take a third of the time. ``_nrt=False``
-turns it off; such a function cannot allocate. ``error_model="numpy"`` leaves out checks for
-division by zero. Integers and truth values written out in a call are typed (``np.int64(0)``): numba
-would compile what is called once more for that very constant. ``fastmath`` and ``forceinline`` are
-said even where they are off: numba lets a function that leaves them open inherit those of the
-caller that is compiled first, and sums of a proof would be reordered or not by chance.
+A kernel is a function of numbers, arrays and groups that Python calls; it runs without Python's
+lock. Parts are called by kernels alone. What either may use is what `translate` and `operations`
+know: loops over arrays that somebody else made. The first call with arguments of new kinds compiles
+the kernel with all of its parts, or loads what was compiled before (`machine`).
+
+Sums are added up in the order they are written in, so that what a proof rests on comes out the same
+everywhere, unless a part is one of those that only steer a search.
+
+With ``RELUNORM_CHECKED=1`` every index is checked, and one that is outside of its array ends the
+process with the name of the place.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from numba import njit as _njit
+import numpy as np
 
-from relunorm.compiled import addresses as addresses  # lets kernels take groups
-from relunorm.compiled.fragments import FragmentCompiler, KernelCompiler
+from relunorm.compiled.groups import Grouped
+from relunorm.compiled.kinds import (
+    BOOL,
+    INT,
+    REAL,
+    SINGLE,
+    WORD,
+    Array,
+    KernelError,
+    Kind,
+    Number,
+    Tuple,
+    kind_of,
+)
+from relunorm.compiled.sources import Source
 
-njit: Any = _njit  # its stubs do not know every option
+#: Sums may be reordered, which makes them vector instructions.
+REORDERED = "reassoc contract"
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+_lock = threading.RLock()
+_CHECKED = os.environ.get("RELUNORM_CHECKED", "") not in ("", "0")
+
+#: Called when a kernel has to be compiled, before that is done.
+when_compiling: list[Callable[[], None]] = []
 
 
-def _can_cache() -> bool:
-    """Whether numba finds a place to keep compiled code: beside the sources or in the user's cache.
+class Kernel(Source):
+    """A function that Python calls and that runs compiled."""
 
-    Where it finds none (a read-only installation without a home directory) it would refuse to
-    compile at all; then every process compiles for itself.
-    """
+    def __init__(self, function: Callable[..., Any], fast: str = "", inline: bool = False):
+        super().__init__(function, fast, inline)
+        self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-    def probe() -> None:
+    def __call__(self, *given: Any) -> Any:
+        """Run it."""
+        words: list[Any] = []
+        key = tuple([_pack(value, words) for value in given])
+        ready = self._ready.get(key)
+        if ready is None:
+            with _lock:
+                ready = self._ready[key] = _prepare(self, tuple(map(kind_of, given)))
+        return ready(words)
+
+    def by_address(self, *kinds: Kind) -> Callable[..., Any]:
+        """The compiled function for arguments of given kinds; takes their words.
+
+        The words of an array are its address and the lengths of its axes.
+        """
+        with _lock:
+            ready = _prepare(self, kinds)
+        return lambda *words: ready(words)
+
+
+def _pack(value: Any, words: list[Any]) -> Any:
+    """Append the words of an argument; what its kind is told by."""
+    if isinstance(value, np.ndarray):
+        if not value.flags.c_contiguous:
+            raise KernelError("a kernel takes contiguous arrays")
+        words.append(value.__array_interface__["data"][0])
+        words += value.shape
+        return value.dtype, value.ndim
+    if isinstance(value, Grouped):
+        words.append(value._words.__array_interface__["data"][0])
+        return id(kind_of(value))
+    if isinstance(value, tuple):
+        return tuple([_pack(one, words) for one in value])
+    words.append(value)
+    return type(value)
+
+
+def _prepare(kernel: Kernel, kinds: tuple[Kind, ...]) -> Callable[[Sequence[Any]], Any]:
+    """Compile or load a kernel for the kinds of its arguments."""
+    from relunorm.compiled import machine
+    from relunorm.compiled.program import Program
+
+    name = f"{kernel.name} {kinds}"
+    written = f"{kernel.written()} {kinds}"
+    path, code = (None, None) if _CHECKED else machine.kept(name, written)
+    held = None if code is None else _unwrap(code)
+    if held is None:
+        for tell in list(when_compiling):
+            tell()
+        program = Program(_CHECKED)
+        text, returns = program.text(kernel, kinds, "entry")
+        if _CHECKED:
+            _watch(program.places)
+        held = returns, machine.compile_program(text)
+        machine.keep(path, _wrap(*held))
+    returns, machine_code = held
+    address = machine.load(machine_code, "entry")
+    return partial(_run, _CALL(address), struct.Struct("".join(map(_letters, kinds))), returns)
+
+
+def _run(call: Any, layout: struct.Struct, returns: Kind, words: Sequence[Any]) -> Any:
+    if isinstance(returns, Tuple) and not returns.kinds:
+        call(layout.pack(*words), None)
         return None
+    several = isinstance(returns, Tuple)
+    out = np.empty(len(returns.kinds) if several else 1)  # type: ignore[union-attr]
+    call(layout.pack(*words), out.__array_interface__["data"][0])
+    if several:
+        return tuple(_read(out, at, kind) for at, kind in enumerate(returns.kinds))  # type: ignore[union-attr]
+    return _read(out, 0, returns)
 
-    try:
-        njit(cache=True)(probe)
-    except RuntimeError:
-        return False
-    return True
+
+def _read(out: Any, at: int, kind: Kind) -> Any:
+    if kind in (REAL, SINGLE):
+        return float(out[at])
+    word = int(out.view(np.uint64 if kind is WORD else np.int64)[at])
+    return bool(word) if kind is BOOL else word
 
 
-options: dict[str, Any] = {
-    "cache": _can_cache(),
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": False,
-    "forceinline": False,
-    "no_cfunc_wrapper": True,
-    "pipeline_class": KernelCompiler,
-}
-_part = {
-    **options,
-    "cache": False,
-    "no_cpython_wrapper": True,
-    "pipeline_class": FragmentCompiler,
-}
-_inlined = {**_part, "_nrt": False, "forceinline": True}
+def _letters(kind: Kind) -> str:
+    """How `struct` spells the words of an argument."""
+    if isinstance(kind, Number):
+        return {"float64": "d", "float32": "d", "uint64": "Q"}.get(kind.name, "q")
+    if isinstance(kind, Tuple):
+        return "".join(map(_letters, kind.kinds))
+    return "q" * (1 + kind.ndim) if isinstance(kind, Array) else "q"
 
-#: For functions that allocate their results.
-allocating = njit(**options)
-#: For functions that allocate nothing.
-kernel = njit(**options, _nrt=False)
-#: For parts of kernels, not callable from Python (see `fragments`).
-part = njit(**_part)
-#: For parts that allocate nothing. Only kernels that allocate nothing may take arrays from them.
-kernel_part = njit(**_part, _nrt=False)
-#: The same where only a search is steered: sums may be reordered, which makes them vector
-#: instructions.
-loose_part = njit(**{**_part, "_nrt": False, "fastmath": {"reassoc", "contract", "nsz"}})
-#: For small parts of kernels: always inlined, so that no tuple of arrays is copied.
-inner = njit(**_inlined)
-#: Inlined, and sums may be reordered.
-inner_sum = njit(**{**_inlined, "fastmath": {"reassoc", "contract"}})
+
+_RETURNED = {kind.name: kind for kind in (BOOL, INT, WORD, SINGLE, REAL)}
+
+
+def _wrap(returns: Kind, code: bytes) -> bytes:
+    """Code with what it returns: the name of a number, or names of several."""
+    kinds = returns.kinds if isinstance(returns, Tuple) else [returns]
+    head = f"{'several' if isinstance(returns, Tuple) else 'one'} {' '.join(map(str, kinds))}"
+    return head.encode() + b"\n" + code
+
+
+def _unwrap(held: bytes) -> tuple[Kind, bytes] | None:
+    head, _, code = held.partition(b"\n")
+    how, *names = head.decode().split()
+    kinds = tuple(_RETURNED[name] for name in names)
+    return (kinds[0] if how == "one" else Tuple(kinds)), code
+
+
+_watchers: list[Any] = []
+
+
+def _watch(places: list[str]) -> None:
+    """Have an index that is outside of its array end the process."""
+    from relunorm.compiled import machine
+
+    def outside(number: int) -> None:
+        os.write(2, f"outside of its array: {places[number]}\n".encode())
+        os.abort()
+
+    _watchers.append(ctypes.CFUNCTYPE(None, ctypes.c_int64)(outside))
+    address = ctypes.cast(_watchers[-1], ctypes.c_void_p).value or 0
+    machine.OUTSIDE["relunorm_outside"] = lambda: address
+
+
+#: For functions that Python calls.
+kernel: Any = Kernel
+#: The same where sums may be reordered.
+loose_kernel: Any = partial(Kernel, fast=f"{REORDERED} nsz")
+#: For parts of kernels, not callable from Python.
+kernel_part: Any = Source
+#: The same where only a search is steered: sums may be reordered.
+loose_part: Any = partial(Source, fast=f"{REORDERED} nsz")
+#: For small parts of kernels: always put in where they are called.
+inner: Any = partial(Source, inline=True)
+#: Put in where they are called, and sums may be reordered.
+inner_sum: Any = partial(Source, fast=REORDERED, inline=True)

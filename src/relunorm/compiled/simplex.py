@@ -33,7 +33,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.fields import field
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, inner_sum, kernel
 
@@ -73,7 +72,6 @@ def workspace(dimension: int, stop: NDArray[np.uint8] | None = None) -> Workspac
 @kernel
 def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-def]
     """Maximise g.x; see the head of this file. Returns FOUND, ABSENT, EMPTY, FAILED or STOPPED."""
-    g, rows, rhs, lo, hi = field(g), field(rows), field(rhs), field(lo), field(hi)
     x, inverse, basis = work.x, work.inverse, work.basis
     multipliers = work.multipliers
     d = len(g)

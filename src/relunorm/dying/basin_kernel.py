@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-import numba
 from numpy.polynomial import Polynomial
 from numpy.polynomial.chebyshev import cheb2poly, chebinterpolate
 from scipy.special import erfcx
+
+from relunorm.compiled.jit import inner, kernel
 
 #: Positions are clipped here; Phi(-12) is 2e-33, far below any stopping tolerance.
 CLIP = 12.0
@@ -38,11 +39,11 @@ def _mills() -> tuple[float, ...]:
 _M = _mills()
 M0, M1, M2, M3, M4, M5, M6, M7, M8, M9, M10, M11, M12, M13, M14, M15 = _M
 _INV = 1 / math.sqrt(2 * math.pi)
-_FAST = {"contract", "nsz", "arcp"}
+_FAST = "contract nsz arcp"
 
 
-@numba.njit(inline="always", error_model="numpy")
-def normal(h):  # pragma: no cover - compiled
+@partial(inner, fast=_FAST)
+def normal(h):
     """Phi(h) and phi(h) for |h| <= CLIP."""
     a = abs(h)
     e = a * a * (-0.5 / 128)
@@ -64,10 +65,8 @@ def normal(h):  # pragma: no cover - compiled
     return (1.0 - tail if h > 0 else tail), x * _INV
 
 
-@numba.njit(fastmath=_FAST, error_model="numpy", nogil=True, cache=True)
-def advance(
-    w, b, mw, mb, moving, delta, eta, beta, update, slope, steps
-):  # pragma: no cover - compiled
+@partial(kernel, fast=_FAST)
+def advance(w, b, mw, mb, moving, delta, eta, beta, update, slope, steps):
     """``steps`` updates of every unit, in place, in units of gamma (so the optimum is (1, delta)).
 
     A unit whose update is below sqrt(``update``) and whose gradient is below sqrt(``slope``) gets

@@ -38,7 +38,7 @@ STORE = "runs.sqlite"
 
 #: Modules that local workers share, and what tells libraries to use one thread.
 SHARED = ["torch._dynamo", "matplotlib.pyplot", "matplotlib.backends.backend_svg", "contourpy"]
-SHARED += ["numba.typed", "numba.experimental", "sklearn.datasets", "scipy.stats"]
+SHARED += ["sklearn.datasets", "scipy.stats"]
 SHARED += ["relunorm.regions.enumerate", "relunorm.stability.stability"]
 SHARED += ["relunorm.train.estimator_base", "relunorm.search.engine", "relunorm.dying.scale_sweep"]
 SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]

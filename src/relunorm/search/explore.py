@@ -5,9 +5,6 @@ cuts it in two, bounds both halves and puts back what stays open, until the stac
 budget is used up, or a point reaches the target. Children fold what has become stable, so nodes get
 smaller on the way down: one of thirty open units costs microseconds whatever the network.
 
-Integers and truth values that go to another function are typed (``np.int64(0)``): numba compiles a
-function once more for a constant, also for the first value of a variable that changes later.
-
 What happens is written to a tape, from which a proof is made: cuts and, for every goal group that a
 node closes, the numbers its bound was computed with.
 """
@@ -35,7 +32,7 @@ DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 FAR, FAR_UNSOLVED = 8.0, 3.0
 
 #: Pivots of the programme of a node, and of a leaf, at most.
-PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
+PIVOTS, LEAF_PIVOTS = 400, 100_000
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then:
 #: fewer where a node has more entries than LARGE.
@@ -87,9 +84,7 @@ def _tuned(node, ball, d, m, kept, firsts, cut, steps, memory):  # type: ignore[
     for q in range(len(firsts) - 1):
         if node.bound[q] == -np.inf:
             continue
-        found = tune(
-            node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, np.bool_(False), work
-        )
+        found = tune(node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
         node.bound[q] = found
         highest = max(highest, found)
     return highest
@@ -193,7 +188,7 @@ def explore(  # type: ignore[no-untyped-def]
             count = top
             continue
         used += 1
-        worst = np.int64(0)
+        worst = 0
         for q in range(disjuncts):
             if bound[q] > bound[worst]:
                 worst = q
@@ -245,7 +240,7 @@ def explore(  # type: ignore[no-untyped-def]
                     return REACHED, count, used
                 cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
                 closed = value < cut or (value == cut and not strict)
-                if closed or linear(leaf, d, m, kept, -kept, np.int64(0)):
+                if closed or linear(leaf, d, m, kept, -kept, 0):
                     # no known row was left out of the programme: better cannot be had
                     ceiling[0] = max(ceiling[0], value)
                     bound[worst] = -np.inf
@@ -265,7 +260,7 @@ def explore(  # type: ignore[no-untyped-def]
             # on a ball, or with too many inputs for a programme, the multipliers of the known rows
             # are all there is to find
             bound[worst] = tune(
-                node, ball, d, n, known, first, last, worst, cut, 20 * steps, np.bool_(True), work
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
@@ -275,7 +270,7 @@ def explore(  # type: ignore[no-untyped-def]
         from_, to = (0, n) if by_unit and not idle else (n, n + real)
         promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
-        pick, top_rank = np.int64(-1), -1.0
+        pick, top_rank = -1, -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
             pick, longest = n, 0.0
@@ -284,7 +279,7 @@ def explore(  # type: ignore[no-untyped-def]
                     pick, longest = n + k, node.hi[k] - node.lo[k]
         look = LOOK if n * (d + n) <= LARGE else LOOK_LARGE
         for _ in range(0 if idle else look):
-            i = np.int64(-1)
+            i = -1
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
                     i = j
@@ -366,13 +361,13 @@ def explore(  # type: ignore[no-untyped-def]
             push(stack, top + fresh, m, kept, where, depth + 1, mine)
             where += node_size(m, kept, d, goals, disjuncts)
         if len(tape) > 0:
-            name, value = 0.0, 0.0
+            across, value = 0.0, 0.0
             if pick < n:
-                name = node.units[pick]
+                across = node.units[pick]
             else:
-                name = -1.0 - (pick - n)
+                across = -1.0 - (pick - n)
                 value = middle(node.lo[pick - n], node.hi[pick - n])
-            _write_cut(tape, marks, number, name, value, left, right)
+            _write_cut(tape, marks, number, across, value, left, right)
         count = move_down(arena, stack, top, fresh, begin, where)
         if best[0] >= target:
             return REACHED, count, used

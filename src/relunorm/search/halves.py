@@ -37,7 +37,7 @@ def straightened(arena, where, node, ball, d, n, known, firsts, memory):  # type
     """
     for j in range(n):
         memory.refresh[j] = -1
-    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
+    kind, index, side = ON_INPUT, -1, 0
     return _placed(
         arena, where, node, ball, d, n, known, firsts, kind, index, 0.0, side, np.inf, 0.0, memory
     )

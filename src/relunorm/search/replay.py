@@ -300,7 +300,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 result[2] = 2.0
                 return FAILS
             fresh += 1
-            push(stack, top + fresh, m, kept, where, np.int64(0), int(cuts[here, 2 + side]))
+            push(stack, top + fresh, m, kept, where, 0, int(cuts[here, 2 + side]))
             where += node_size(m, kept, d, goals, groups)
         count = move_down(arena, stack, top, fresh, begin, where)
     return HOLDS

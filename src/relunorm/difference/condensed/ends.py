@@ -147,9 +147,7 @@ def _difference_down(memory, m, rows, wide):
     K, many, flat = wide - 1 - d, k1 - k0, z.lines[2]
     for r in range(rows):
         to = r * many - k0
-        value, size = through_p(
-            ends.A, r * wide + 1 + d, z, k0, k1, flat, np.int64(0), ends.slope, to
-        )
+        value, size = through_p(ends.A, r * wide + 1 + d, z, k0, k1, flat, 0, ends.slope, to)
         more, other = through_q(ends.B, r * K, e, k0, k1, z.whole, ends.slope, ends.g, to)
         ends.A[r * wide] += value + more
         ends.size[r] += size + other

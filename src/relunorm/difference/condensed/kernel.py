@@ -47,8 +47,7 @@ def bound_boxes(
         score: (boxes, inputs), gets what cutting across each input promises.
         corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
     """
-    # boxes of users are read-only: a type of its own, for which all would be compiled again
-    lo, hi = (np.require(ends, requirements=["C", "W"]) for ends in (lo, hi))
+    lo, hi = np.ascontiguousarray(lo), np.ascontiguousarray(hi)
     bound_all(flat, new_memory(flat, lo.shape[1]), Boxes(lo, hi, signs, upper, score, corner))
 
 

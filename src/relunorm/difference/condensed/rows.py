@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from relunorm.compiled.blas import add_product
 from relunorm.compiled.jit import kernel_part, loose_part
 
@@ -66,7 +64,7 @@ def _put_open(flat, memory, at, m, count, wide):
     _open(flat, memory.places, flat.W, at, m, count, z.now, wide, first, z.size, z.top)
     _open(flat, memory.places, flat.V, at, m, count, y.now, wide, first, y.size, y.top)
     _open(flat, memory.places, flat.D, at, m, count, e.now, wide, first, e.size, z.top)
-    _open(flat, memory.places, flat.V, at, m, count, q.now, wide - first, np.int64(0), e.size,
+    _open(flat, memory.places, flat.V, at, m, count, q.now, wide - first, 0, e.size,
           e.top)  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def read_rows(flat, memory, signs, layer):
 @kernel_part
 def bound_open(flat, memory, signs, layer, count, steps):
     """Bound z, y and e of the units that were open; returns how many those are."""
-    places, ends, opened = memory.places, memory.ends, np.int64(0)
+    places, ends, opened = memory.places, memory.ends, 0
     for r in range(count):
         if signs[flat.start[layer] + places.active[r]] == OPEN:
             places.some[opened] = r
@@ -55,7 +55,7 @@ def bound_open(flat, memory, signs, layer, count, steps):
             continue
         for i in range(2 * opened):
             ends.tilt[i * K + k] = flattest
-    value_ends(flat, memory, memory.y, layer, opened, np.int64(0), ends.y)
+    value_ends(flat, memory, memory.y, layer, opened, 0, ends.y)
     return opened
 
 
@@ -78,7 +78,7 @@ def settle(flat, memory, signs, layer, count, opened):
     places.open_rest[layer + 1] = places.open_rest[layer]
     places.kept_row[layer + 1] = places.kept_row[layer]
     places.kept_rest[layer + 1] = places.kept_rest[layer]
-    i = np.int64(0)
+    i = 0
     for r in range(count):
         unit = flat.start[layer] + places.active[r]
         if signs[unit] == OPEN:

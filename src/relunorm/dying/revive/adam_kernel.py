@@ -5,18 +5,20 @@ One pass over a parameter; in torch's operations the same takes eight.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
-from numba import cfunc, njit, types
-from numba.np.numpy_support import carray
+
+from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.kinds import Array
+
+FAST = "contract"
 
 
-@njit(inline="always")
-def _grown(ages, f, constant, rows, size, young):  # pragma: no cover - compiled
+@partial(inner, fast=FAST)
+def _grown(ages, f, constant, rows, size, young):
     """Age rows and columns by one update; write ``f`` and ``young``, and count young columns.
 
     ``f`` gets lr / (1 - beta1^age) and sqrt(1 - beta2^age), and behind the last column what the
@@ -40,8 +42,8 @@ def _grown(ages, f, constant, rows, size, young):  # pragma: no cover - compiled
     return count
 
 
-@njit(inline="always")
-def _moved(p, m, v, rate, root, step, usual, least):  # pragma: no cover - compiled
+@partial(inner, fast=FAST)
+def _moved(p, m, v, rate, root, step, usual, least):
     """An entry that went by ``step`` and ``usual``, as if by ``rate`` and ``root``.
 
     The old stay as they are, and so do entries whose second moment has overflowed.
@@ -53,19 +55,16 @@ def _moved(p, m, v, rate, root, step, usual, least):  # pragma: no cover - compi
     return new if (rate > step or root > usual) and 0.0 < bottom < math.inf else p
 
 
-def _renew(powers, factors, picked, rows, columns, inner, constants,
-           parameter, first, second):  # fmt: skip  # pragma: no cover - compiled
+@partial(kernel, fast=FAST)
+def renew(ages, f, young, constant, p, m, v):
     """Age rows and columns by one update, and move their entries as Adam does at their age.
 
-    ``powers`` (2, rows + columns) holds beta^age; ``factors`` (2, rows + columns + 2) and
-    ``picked`` (columns) are written over; ``constants``: beta1, beta2, the learning rate, the
-    optimizer's own step, the root of its second correction, and epsilon.
+    ``ages`` (2, rows + columns) holds beta^age; ``f`` (2, rows + columns + 2) and ``young``
+    (columns) are written over; ``constant``: beta1, beta2, the learning rate, the optimizer's own
+    step, the root of its second correction, and epsilon.
     """
+    rows, columns, inner = p.shape
     size = rows + columns
-    ages, constant = carray(powers, (2, size)), carray(constants, 6)
-    f, young = carray(factors, (2, size + 2)), carray(picked, (columns,))
-    shape = (rows, columns, inner)
-    p, m, v = carray(parameter, shape), carray(first, shape), carray(second, shape)
     count = _grown(ages, f, constant, rows, size, young)
     for i in range(size + 1):
         f[1, i] = 1 / f[1, i]
@@ -100,22 +99,24 @@ def _renew(powers, factors, picked, rows, columns, inner, constants,
                     )
 
 
-def _compiled(kind: Any) -> Callable[..., None]:
-    double, each, size = types.CPointer(types.float64), types.CPointer(kind), types.intp
-    signature = types.void(
-        double, each, types.CPointer(types.int64), size, size, size, double, each, each, each
-    )
-    options: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
-    try:
-        made: Any = cfunc(signature, cache=True, **options)(_renew)
-    except RuntimeError:  # numba finds no place to keep compiled code
-        made = cfunc(signature, **options)(_renew)
-    kinds = {types.intp: ctypes.c_ssize_t}
-    arguments = [kinds.get(given, ctypes.c_void_p) for given in signature.args]
-    call: Any = ctypes.CFUNCTYPE(None, *arguments)(made.address)
-    call.owner = made  # the code lives as long as this
+def _compiled(dtype: str) -> Callable[..., None]:
+    """By addresses: powers, factors, picked; rows, columns, inner; constants, and three tensors."""
+    double, each = Array("float64", 1), Array(dtype, 3)
+    table = Array("float64", 2), Array(dtype, 2), Array("int64", 1), double
+    run = renew.by_address(*table, each, each, each)
+
+    def call(
+        powers: int, factors: int, picked: int, rows: int, columns: int, inner: int,
+        constants: int, parameter: int, first: int, second: int,
+    ) -> None:  # fmt: skip
+        size, shape = rows + columns, (rows, columns, inner)
+        run(
+            powers, 2, size, factors, 2, size + 2, picked, columns, constants, 6,
+            parameter, *shape, first, *shape, second, *shape,
+        )  # fmt: skip
+
     return call
 
 
 #: By type of the parameter.
-RENEW = {torch.float32: _compiled(types.float32), torch.float64: _compiled(types.float64)}
+RENEW = {torch.float32: _compiled("float32"), torch.float64: _compiled("float64")}

@@ -9,31 +9,27 @@ the memory. Counts are exact; sums of sizes are to float64 rounding after adding
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from numba import cfunc, types
-from numba.np.numpy_support import carray
+
+from relunorm.compiled.jit import REORDERED, Kernel
+from relunorm.compiled.kinds import INT, Array
 
 
-def _activity(
-    values, outer, units, inner, active, sizes, pair, together
-):  # pragma: no cover - compiled
-    """Write into ``active`` the entries above 0 of each unit, into ``sizes`` their absolute sum.
+def activity(planes, counts, totals, pair, together):
+    """Write into ``counts`` the entries above 0 of each unit, into ``totals`` their absolute sum.
 
     ``pair`` is 0 and 1 in the activations' type: sums in a wider one take twice the vectors. Of a
     plane so many entries are summed ``together``; were their number written here, the compiler
     would unroll the loop and use no vectors.
     """
-    counts, totals = carray(active, (units,)), carray(sizes, (units,))
-    planes = carray(values, (outer, units, inner))
+    outer, units, inner = planes.shape
     for j in range(units):
         counts[j], totals[j] = 0.0, 0.0
     if inner > 1:  # convolutions: a unit's entries lie together
-        zero, one = carray(pair, (2,))[0], carray(pair, (2,))[1]
+        zero, one = pair[0], pair[1]
         for i in range(outer):
             for j in range(units):
                 for start in range(0, inner, together):
@@ -66,31 +62,21 @@ def _activity(
             totals[j] = total
 
 
-_CALL = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, *[ctypes.c_ssize_t] * 3, *[ctypes.c_void_p] * 3, ctypes.c_ssize_t
-)
+#: NaN and infinities stay what they are.
+_run = Kernel(activity, fast=REORDERED)
 
 
-def _compiled(kind: Any, pair: Any) -> Callable[[int, int, int, int, int, int], None]:
-    out = types.CPointer(types.float64)
-    size = types.intp
-    each = types.CPointer(kind)
-    signature = types.void(each, size, size, size, out, out, each, size)
-    # Sums may be reordered, which vector instructions need; NaN and infinities stay what they are.
-    options: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract"}}
-    try:
-        made: Any = cfunc(signature, cache=True, **options)(_activity)
-    except RuntimeError:  # numba finds no place to keep compiled code
-        made = cfunc(signature, **options)(_activity)
-    call: Any = _CALL(made.address)
-    call.owner = made, pair  # the code lives as long as this
+def _compiled(dtype: str) -> Callable[[int, int, int, int, int, int], None]:
+    totals, pair = Array("float64", 1), np.array([0, 1], dtype)
+    run = _run.by_address(Array(dtype, 3), totals, totals, Array(dtype, 1), INT)
     at = pair.ctypes.data
-    return lambda *given: call(*given, at, 256)
+
+    def call(values: int, outer: int, units: int, inner: int, active: int, sizes: int) -> None:
+        run(values, outer, units, inner, active, units, sizes, units, at, len(pair), 256)
+
+    return call
 
 
 #: Per type of activations: f(values, outer, units, inner, active, sizes), addresses of a contiguous
 #: (outer, units, inner) block and of two float64 rows of ``units`` entries that are written over.
-ACTIVITY = {
-    torch.float32: _compiled(types.float32, np.array([0, 1], dtype=np.float32)),
-    torch.float64: _compiled(types.float64, np.array([0, 1], dtype=np.float64)),
-}
+ACTIVITY = {torch.float32: _compiled("float32"), torch.float64: _compiled("float64")}

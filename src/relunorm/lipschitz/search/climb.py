@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock, Teller
-from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.compiled.simplex import FOUND
 from relunorm.domain import Box
@@ -58,7 +57,6 @@ class Climb:
 @kernel
 def _climb(net, nodes, place, point, signs):  # type: ignore[no-untyped-def]
     """Go up from a point; a point at the top is put into goal[1]. False where there is none."""
-    point, signs = field(point), field(signs)
     if np.isnan(slope_at(net, nodes, place, point, signs)):
         return False
     for i in range(net.shape[2]):

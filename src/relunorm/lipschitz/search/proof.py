@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import compiling
-from relunorm.compiled.fields import field
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
@@ -262,7 +261,7 @@ def _exclude(nodes: Any, at: Any, unit: int, side: int) -> None:
 def _whole(value, end):  # type: ignore[no-untyped-def]
     """A number of the tape as an integer from 0 to below ``end``; -1 if it is not one."""
     if not (0.0 <= value < end) or value != np.floor(value):
-        return np.int64(-1)
+        return -1
     return np.int64(value)
 
 
@@ -277,15 +276,15 @@ def _raise(top, value):  # type: ignore[no-untyped-def]
 def _load(nodes, tape, at):  # type: ignore[no-untyped-def]
     """Take multipliers from the tape; how many, or -1 if they are none."""
     if at[0] >= len(tape):
-        return np.int64(-1)
+        return -1
     count = _whole(tape[at[0]], float(len(nodes.picks) + 1))
     if count < 0 or at[0] + 1 + 2 * count > len(tape):
-        return np.int64(-1)
+        return -1
     for p in range(count):
         row = _whole(tape[at[0] + 1 + p], float(nodes.whole[WALLS]))
         weight = tape[at[0] + 1 + count + p]
         if row < 0 or not weight >= 0.0:
-            return np.int64(-1)
+            return -1
         nodes.picks[p], nodes.weights[p] = row, weight
     at[0] += 1 + 2 * count
     return count
@@ -294,7 +293,6 @@ def _load(nodes, tape, at):  # type: ignore[no-untyped-def]
 @kernel
 def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
     """Read a piece on: READ, ASKED, or why it fails."""
-    tape, at, top = field(tape), field(at), field(top)
     d, units, whole = net.shape[0], net.shape[2], nodes.whole
     while at[0] < len(tape):
         mark = tape[at[0]]

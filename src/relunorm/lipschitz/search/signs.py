@@ -371,7 +371,7 @@ def contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
         place.hi,
         work.x,
         FEASIBLE,
-        np.bool_(False),
+        False,
     )
     pivot_row(nodes.rows, row, work.inverse, work.pivot_row)
     count = 0

@@ -140,7 +140,7 @@ def is_low(net, nodes, bits, place, limit):  # type: ignore[no-untyped-def]
             path[depth] = 2.0 * unit
             depth += 1
             continue
-        while depth > 0 and path[depth - 1] % 2.0 == 1.0:
+        while depth > 0 and int(path[depth - 1]) % 2 == 1:
             depth -= 1
             bits[int(path[depth]) // 2] = OPEN
         if depth == 0:

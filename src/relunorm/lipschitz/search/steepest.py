@@ -156,7 +156,12 @@ def _norm_between(jac, rates, norm):  # type: ignore[no-untyped-def]
             jac[0, o, k] = max(abs(low), abs(high))
     bound = _norm(jac[0], norm)
     if rest < bound:
-        middle = jac[1].T if outputs > d else jac[1]  # as many rows to turn as the shorter side has
+        middle = jac[1]
+        if outputs > d:  # as many rows to turn as the shorter side has
+            middle = jac[0].reshape((d, outputs))
+            for o in range(outputs):
+                for k in range(d):
+                    middle[k, o] = jac[1, o, k]
         bound = min(bound, rest + largest_singular_value(middle))
     return bound * (1.0 + 4.0 * (outputs + d + 8) * EPS)
 

@@ -132,7 +132,8 @@ def _exchange(net, columns, layer):  # type: ignore[no-untyped-def]
     bits, used, source = columns.bits, columns.used, layer - 1
     begin, end = net.first[layer], net.first[layer + 1]
     if columns.age[layer] == 0:
-        columns.peaks[:, begin:end] = 0.0
+        for i in range(begin, end):
+            columns.peaks[0, i], columns.peaks[1, i] = 0.0, 0.0
     less = False
     for u in range(net.first[source], net.first[source + 1]):
         if bits[u] == used[u]:

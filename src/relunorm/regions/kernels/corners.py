@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.jit import allocating, inner, kernel_part
+from relunorm.compiled.jit import inner, kernel, kernel_part
 
 
 def box_corners(
@@ -98,52 +98,93 @@ def free_bit(walls, begin, count):  # type: ignore[no-untyped-def]
     return free & (~free + np.uint64(1))
 
 
-@allocating
-def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-def]
+def clip_all(
+    corners: NDArray[np.float64],
+    walls: NDArray[np.uint64],
+    rows: NDArray[np.float64],
+    rhs: NDArray[np.float64],
+    tolerance: float,
+) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     """Corners and walls of the part of a cell with rows . t <= rhs (no corners: it is empty)."""
-    d = corners.shape[1]
+    rows, rhs = np.ascontiguousarray(rows), np.ascontiguousarray(rhs)
+    done, count = 0, len(walls)
+    while True:
+        space, tags = _room(corners, walls, 4 * _needed(count))
+        values = np.empty(len(tags))
+        done, count = clip_rows(space, tags, values, count, rows, rhs, done, tolerance)
+        corners, walls = space[:count].copy(), tags[:count].copy()
+        if done == len(rhs):
+            return corners, walls
+
+
+def section(
+    corners: NDArray[np.float64],
+    walls: NDArray[np.uint64],
+    values: NDArray[np.float64],
+    edge: float,
+) -> NDArray[np.float64]:
+    """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
     count = len(walls)
-    for r in range(len(rhs)):
-        room = count + count * count // 4 + 8
-        values, low, high = np.empty(count), np.inf, -np.inf
+    space, tags = _room(corners, walls, _needed(count))
+    made = cut_through(space, tags, np.ascontiguousarray(values), count, edge)
+    return space[count : count + made].copy()
+
+
+def _room(
+    corners: NDArray[np.float64], walls: NDArray[np.uint64], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    """Corners and walls, with room behind them."""
+    space, tags = np.zeros((size, corners.shape[1])), np.zeros(size, np.uint64)
+    space[: len(walls)], tags[: len(walls)] = corners, walls
+    return space, tags
+
+
+@kernel_part
+def needed(count):  # type: ignore[no-untyped-def]
+    """Places that so many corners and those of a part of their cell take."""
+    return 2 * count + count * count // 4 + 8
+
+
+_needed = needed.py_func
+
+
+@kernel
+def clip_rows(space, tags, values, count, rows, rhs, first, tolerance):  # type: ignore[no-untyped-def]
+    """Clip by rows from ``first`` on, until there is no room; which row is next, and corners."""
+    d = space.shape[1]
+    for r in range(first, len(rhs)):
+        if needed(count) > len(tags):
+            return r, count
+        low, high = np.inf, -np.inf
         for v in range(count):
             values[v] = rhs[r]
             for k in range(d):
-                values[v] -= rows[r, k] * corners[v, k]
+                values[v] -= rows[r, k] * space[v, k]
             low, high = min(low, values[v]), max(high, values[v])
         if low >= -tolerance:
             continue
-        space, tags = np.empty((count + room, d)), np.empty(count + room, np.uint64)
-        for v in range(count):
-            tags[v] = walls[v]
-            for k in range(d):
-                space[v, k] = corners[v, k]
-        bit = free_bit(tags, np.int64(0), count)
+        bit = free_bit(tags, 0, count)
         if bit == np.uint64(0):
-            return space[:0], tags[:0]
-        made = clip(space, tags, np.int64(0), count, values, tolerance, bit, count, 1.0)
-        made += cross(space, tags, np.int64(0), count, values, tolerance, bit, count + made)
-        corners, walls = space[count : count + made].copy(), tags[count : count + made].copy()
+            return len(rhs), 0
+        made = clip(space, tags, 0, count, values, tolerance, bit, count, 1.0)
+        made += cross(space, tags, 0, count, values, tolerance, bit, count + made)
+        for v in range(made):
+            tags[v] = tags[count + v]
+            for k in range(d):
+                space[v, k] = space[count + v, k]
         count = made
         if high <= tolerance:
-            return corners[:0], walls[:0]
-    return corners, walls
+            return len(rhs), 0
+    return len(rhs), count
 
 
-@allocating
-def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
-    """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
-    count, d = corners.shape
-    space = np.empty((2 * count + count * count // 4 + 8, d))
-    tags = np.zeros(len(space), np.uint64)
-    for v in range(count):
-        tags[v] = walls[v]
-        for k in range(d):
-            space[v, k] = corners[v, k]
-    made = cross(space, tags, np.int64(0), count, values, edge, np.uint64(0), count)
+@kernel
+def cut_through(space, tags, values, count, edge):  # type: ignore[no-untyped-def]
+    """Write the corners of a `section` behind those of the cell; returns how many."""
+    made = cross(space, tags, 0, count, values, edge, np.uint64(0), count)
     for v in range(count):
         if abs(values[v]) <= edge:
-            for k in range(d):
-                space[count + made, k] = corners[v, k]
+            for k in range(space.shape[1]):
+                space[count + made, k] = space[v, k]
             made += 1
-    return space[count : count + made].copy()
+    return made

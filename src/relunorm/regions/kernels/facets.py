@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.jit import allocating, kernel, part
+from relunorm.compiled.jit import kernel
 from relunorm.compiled.simplex import FOUND, maximize
 from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import TOLERANCE
@@ -158,7 +158,7 @@ def find_facets(rows, rhs, units, lo, hi, inside, at, work, kept, done, room):  
             if not done[k] and (r < 0 or rank[k] > rank[r]):
                 r = k
         done[r] = True
-        count = np.int64(0)  # typed, or numba compiles `maximize` for a constant 0 too
+        count = 0
         for k in range(m):
             if kept[k] and k != r:
                 bounds[count] = rhs[k]
@@ -178,37 +178,56 @@ def find_facets(rows, rhs, units, lo, hi, inside, at, work, kept, done, room):  
             at[r, k] = inside[k] + share * (work.x[k] - inside[k])
 
 
-@allocating
-def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
+def all_facets(
+    net: Any, state: Any, patterns: Any, points: Array, rows0: Array, rhs0: Array, lo: Any, hi: Any,
+    work: Any,
+) -> list[Any]:  # fmt: skip
     """Facets made by units: their region, unit, point, outward normal and the pattern beyond."""
+    (n, d), units = points.shape, int(net.shape[2])
+    most = units + len(rhs0)
+    room = np.empty((most, d)), np.empty(most), np.empty(most), np.empty(most)
+    cell = np.empty((most, d)), np.empty(most), np.empty((most, d)), np.empty(units, np.int64)
+    flags = np.empty(most, np.bool_), np.empty(most, np.bool_), np.empty(units, np.bool_)
+    own = np.empty((units, d + 1)), np.empty(units), np.empty(units), np.empty(units, np.int8)
+    shapes = (np.int64,), (np.int64,), (float, d), (float, d), (np.int8, units)
+    pieces, done = [], 0
+    while True:
+        size = 8 * n + units
+        found = tuple(np.empty((size, *shape), kind) for kind, *shape in shapes)
+        done, count = list_facets(
+            net, state, patterns, points, rows0, rhs0, lo, hi, work, done, room, cell, flags, own,
+            found,
+        )  # fmt: skip
+        pieces.append([array[:count].copy() for array in found])
+        if done == n:
+            return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+
+
+@kernel
+def list_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work, first, room, cell, flags,
+                own, found):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Facets of regions from ``first`` on, until there is no room; which is next, and how many."""
     n, d = points.shape
-    m0 = len(rhs0)
-    capacity, count = 8 * n + 64, 0
-    owner, name = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    where, normal = np.empty((capacity, d)), np.empty((capacity, d))
-    beyond = np.empty((capacity, net.shape[2]), np.int8)
-    most = net.shape[2]
-    units, flat = np.empty(most, np.int64), np.zeros(most, np.bool_)
-    room = (np.empty((most + m0, d)), np.empty(most + m0), np.empty(most + m0), np.empty(most + m0))
-    rows, rhs, at = np.empty((most + m0, d)), np.empty(most + m0), np.empty((most + m0, d))
-    for i in range(n):
+    m0, most, count = len(rhs0), net.shape[2], 0
+    rows, rhs, at, units = cell
+    kept, done, flat = flags
+    forms, scale, tolerance, bits = own
+    owner, name, where, normal, beyond = found
+    for i in range(first, n):
         m = fill_rows(net, state, patterns[i], rows, rhs, units)
-        own = (
-            state.forms[:most].copy(),
-            state.scale[:most].copy(),
-            state.tolerance[:most].copy(),
-            state.bits.copy(),
-        )
+        if count + m > len(owner):
+            return i, count
+        for u in range(most):
+            scale[u], tolerance[u], bits[u] = state.scale[u], state.tolerance[u], state.bits[u]
+            for k in range(d + 1):
+                forms[u, k] = state.forms[u, k]
         for r in range(m0):
             rhs[m + r] = rhs0[r]
             for k in range(d):
                 rows[m + r, k] = rows0[r, k]
-        kept, done = np.ones(m + m0, np.bool_), np.zeros(m + m0, np.bool_)
+        for r in range(m + m0):
+            kept[r], done[r] = True, False
         find_facets(rows[: m + m0], rhs, m, lo, hi, points[i], at, work, kept, done, room)
-        while count + m > len(owner):
-            owner, name = longer(owner, count), longer(name, count)
-            where, normal = taller(where, count), taller(normal, count)
-            beyond = taller(beyond, count)
         for r in range(m):
             if kept[r]:
                 owner[count], name[count] = i, units[r]
@@ -216,7 +235,7 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
                     where[count, k], normal[count, k] = at[r, k], rows[r, k]
                 beyond_wall(net, state, own, units[r], rows[r], rhs[r], beyond[count], flat)
                 count += 1
-    return owner[:count], name[:count], where[:count], normal[:count], beyond[:count]
+    return n, count
 
 
 def largest_ball(
@@ -237,21 +256,3 @@ def largest_ball(
     lows, highs = np.append(lo, 0.0), np.append(hi, 2.0 * d / farthest)
     status = maximize(goal, lifted, rhs / length, m, lows, highs, 0.0, work)
     return (float(work.x[d]) if status == FOUND else 0.0), work.x[:d].copy()
-
-
-@part
-def longer(array: Any, used: int) -> Any:
-    """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
-    grown = np.zeros(2 * len(array), array.dtype)
-    for k in range(used):
-        grown[k] = array[k]
-    return grown
-
-
-@part
-def taller(array: Any, used: int) -> Any:
-    grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
-    for r in range(used):
-        for k in range(array.shape[1]):
-            grown[r, k] = array[r, k]
-    return grown

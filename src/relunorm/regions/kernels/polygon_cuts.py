@@ -12,34 +12,18 @@ bit comes first, as in `np.packbits`, and the first unit of a set is the number 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
+from relunorm.compiled.operations import leading_zeros
 from relunorm.regions.kernels.pack import quiet
 
 #: Units a word holds.
 WORD = 64
-
-
-def _leading_zeros(typingctx: Any, word: Any) -> Any:
-    """The number of leading zeros of a word that is not zero: one instruction."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zero_is_undefined = ir.Constant(ir.IntType(1), 1)
-        return builder.ctlz(args[0], zero_is_undefined)
-
-    return types.int64(types.uint64), emit
-
-
-#: Called with the word alone; numba adds the context.
-leading_zeros: Any = intrinsic(_leading_zeros)
 
 
 @inner

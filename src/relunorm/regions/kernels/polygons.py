@@ -182,7 +182,7 @@ def run(net, search, out, stop):  # type: ignore[no-untyped-def]
     It also ends when ``stop`` (of `Clock.watch`) is set; call again to go on.
     """
     at, entries = search.at, search.pieces.entries
-    found = np.int64(0)  # a literal would have `_write` compiled twice
+    found = 0
     while at[TOP] and found < len(out.bits) and not stop[0]:
         top = at[TOP] - 1
         layer = entries[top, LAYER]

@@ -79,7 +79,7 @@ def _descend(state, unit, code):  # type: ignore[no-untyped-def]
     at[DEPTH] += 1
     frame[2], frame[3], frame[4] = at[POINTS_START], at[POINTS], at[DEPTH]
     at[FRAMES] += 1
-    _take(state, unit, np.int64(1))  # a literal would have it compiled twice
+    _take(state, unit, 1)
 
 
 @inner
@@ -164,7 +164,7 @@ def _backtrack(state):  # type: ignore[no-untyped-def]
         for k in range(d):
             value += state.forms[unit, k] * state.points[at[POINTS_START] + p, k]
         state.values[p] = value * scale
-    _take(state, unit, np.int64(0))
+    _take(state, unit, 0)
     return unit
 
 

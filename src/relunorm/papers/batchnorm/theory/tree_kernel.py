@@ -9,10 +9,11 @@ those whose first m points are.
 
 from __future__ import annotations
 
-import math
-
-import numba
 import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.matrix import Array
 
 #: More layers than any jump takes.
 FOREVER = 1 << 62
@@ -20,8 +21,8 @@ FOREVER = 1 << 62
 FADED = 2.0**-200
 
 
-@numba.njit(cache=True)
-def _recentered(values, ends, low, high, mean, out, out_ends, used):  # pragma: no cover
+@kernel_part
+def _recentered(values, ends, low, high, mean, out, out_ends, used):
     """Append the clusters low to high of one side of the mean, equal ones as one; the new end."""
     for j in range(low, high):
         if j > low and values[j] - mean == values[j - 1] - mean:
@@ -33,10 +34,8 @@ def _recentered(values, ends, low, high, mean, out, out_ends, used):  # pragma: 
     return used
 
 
-@numba.njit(cache=True)
-def step_rows(
-    n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
-):  # pragma: no cover
+@kernel_part
+def step_rows(n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie):
     """Both children of every stored row; returns (rows kept, mean ties met, clusters merged).
 
     Clusters whose difference the subtraction of the mean rounds away are one cluster from then on.
@@ -90,8 +89,8 @@ def step_rows(
     return kept, ties, merged
 
 
-@numba.njit(cache=True)
-def step_pairs(n, A, B):  # pragma: no cover
+@kernel_part
+def step_pairs(n, A, B):
     """One layer of all two-cluster rows: A' = (m/n)^2 (A + B), B' = ((n-m)/n)^2 (A + B)."""
     for m in range(1, n):
         both = A[m] + B[m]
@@ -99,8 +98,8 @@ def step_pairs(n, A, B):  # pragma: no cover
         B[m] = ((n - m) / n) ** 2 * both
 
 
-@numba.njit(cache=True)
-def rescale(n, values, used, A, B):  # pragma: no cover
+@kernel_part
+def rescale(n, values, used, A, B):
     """Keep the state near 1 by an even power of two (exact); returns the exponent taken out."""
     top = 0.0
     for m in range(1, n):
@@ -109,8 +108,8 @@ def rescale(n, values, used, A, B):  # pragma: no cover
         top = max(top, values[j] * values[j])
     if top == 0.0 or (2.0**-64 < top < 2.0**64):
         return 0
-    half = math.frexp(top)[1] // 2
-    factor = math.ldexp(1.0, -half)
+    half = int(np.floor(np.log2(top))) // 2
+    factor = 2.0**-half
     for m in range(1, n):
         A[m] = A[m] * factor * factor
         B[m] = B[m] * factor * factor
@@ -119,8 +118,8 @@ def rescale(n, values, used, A, B):  # pragma: no cover
     return half
 
 
-@numba.njit(cache=True)
-def fade(values, ends, pointer, rows):  # pragma: no cover
+@kernel_part
+def fade(values, ends, pointer, rows):
     """Drop rows far below the scale of the state; returns (rows kept, sum of clusters - 2 lost)."""
     kept = 0
     used = 0
@@ -139,15 +138,31 @@ def fade(values, ends, pointer, rows):  # pragma: no cover
     return kept, lost
 
 
-@numba.njit(cache=True)
-def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # pragma: no cover
+def run(
+    n: int,
+    values: Array,
+    ends: NDArray[np.int64],
+    pointer: NDArray[np.int64],
+    rows: int,
+    A: Array,
+    B: Array,
+    steps: int,
+    tie: float,
+    until_stable: bool,
+) -> tuple[int, int, int, int, int]:
     """Take ``steps`` layers in place, or stop at the first where every row has <= 3 clusters.
 
     Returns (layers taken, rows, mean ties, clusters lost to rounding, exponent taken out).
     """
-    out = np.empty_like(values)
-    out_ends = np.empty_like(ends)
-    out_pointer = np.zeros_like(pointer)
+    room = np.empty_like(values), np.empty_like(ends), np.zeros_like(pointer)
+    return take_layers(n, values, ends, pointer, rows, A, B, steps, tie, until_stable, *room)
+
+
+@kernel
+def take_layers(
+    n, values, ends, pointer, rows, A, B, steps, tie, until_stable, out, out_ends, out_pointer
+):
+    """`run`, with room for the next layer."""
     exponent = 0
     ties = 0
     lost = 0
@@ -166,9 +181,10 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
         ties += met
         lost += merged
         used = out_pointer[rows]
-        values[:used] = out[:used]
-        ends[:used] = out_ends[:used]
-        pointer[: rows + 1] = out_pointer[: rows + 1]
+        for j in range(used):
+            values[j], ends[j] = out[j], out_ends[j]
+        for j in range(rows + 1):
+            pointer[j] = out_pointer[j]
         taken += 1
         if taken % 8 == 0 or taken == steps:
             exponent += rescale(n, values, used, A, B)
@@ -177,21 +193,21 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
     return taken, rows, ties, lost, exponent
 
 
-@numba.njit(cache=True)
-def run_length(alpha, u, v):  # pragma: no cover
+@kernel_part
+def run_length(alpha, u, v):
     """How often u <- alpha (u - v) can be taken while u > v (v fixed); for v = 0, for ever."""
     if v == 0:
         return FOREVER
     shift = alpha * v / (1 - alpha)
-    k = max(1, math.ceil(math.log((v + shift) / (u + shift)) / math.log(alpha)))
+    k = max(1, int(np.ceil(np.log((v + shift) / (u + shift)) / np.log(alpha))))
     # rounding may put the boundary one step off: the last step must start above v
     while k > 1 and alpha ** (k - 1) * (u + shift) <= v + shift:
         k -= 1
     return k
 
 
-@numba.njit(cache=True)
-def jump_row(n, first, middle, p, r, horizon, q, floor, tie, weight):  # pragma: no cover
+@kernel
+def jump_row(n, first, middle, p, r, horizon, q, floor, tie, weight):
     """Carry one three-cluster row ``horizon`` layers in closed form, run by run.
 
     The clusters hold ``first``, ``middle`` and the remaining points; p and r are the gaps between
