@@ -37,6 +37,13 @@ class Grouped:
             self.__dict__["words"] = _words(self)
         return self.__dict__["words"]
 
+    @property
+    def _address(self: Any) -> int:
+        """Where that is."""
+        if "address" not in self.__dict__:
+            self.__dict__["address"] = self._words.__array_interface__["data"][0]
+        return self.__dict__["address"]
+
     def __getstate__(self) -> None:  # of a copy the arrays lie elsewhere
         return None
 
@@ -53,7 +60,7 @@ def _words(values: Any) -> NDArray[np.int64]:
         if isinstance(value, np.ndarray):
             words += value.__array_interface__["data"][0], *value.shape
         elif isinstance(value, Grouped):
-            words.append(value._words.__array_interface__["data"][0])
+            words.append(value._address)
         elif isinstance(value, float):
             words += struct.unpack("q", struct.pack("d", value))
         else:

@@ -28,6 +28,7 @@ from relunorm.compiled.groups import Grouped
 from relunorm.compiled.kinds import (
     BOOL,
     INT,
+    NOTHING,
     REAL,
     SINGLE,
     WORD,
@@ -61,11 +62,13 @@ class Kernel(Source):
     def __call__(self, *given: Any) -> Any:
         """Run it."""
         words: list[Any] = []
-        key = tuple([_pack(value, words) for value in given])
-        ready = self._ready.get(key)
+        key: list[Any] = []
+        _pack(given, words, key)
+        ready = self._ready.get(tuple(key))
         if ready is None:
             with _lock:
-                ready = self._ready[key] = _prepare(self, tuple(map(kind_of, given)))
+                ready = _prepare(self, tuple(map(kind_of, given)), True)
+            self._ready[tuple(key)] = ready
         return ready(words)
 
     def by_address(self, *kinds: Kind) -> Callable[..., Any]:
@@ -74,76 +77,85 @@ class Kernel(Source):
         The words of an array are its address and the lengths of its axes.
         """
         with _lock:
-            ready = _prepare(self, kinds)
+            ready = _prepare(self, kinds, False)
         return lambda *words: ready(words)
 
 
-def _pack(value: Any, words: list[Any]) -> Any:
-    """Append the words of an argument; what its kind is told by."""
-    if isinstance(value, np.ndarray):
-        if not value.flags.c_contiguous:
-            raise KernelError("a kernel takes contiguous arrays")
-        words.append(value.__array_interface__["data"][0])
-        words += value.shape
-        return value.dtype, value.ndim
-    if isinstance(value, Grouped):
-        words.append(value._words.__array_interface__["data"][0])
-        return id(kind_of(value))
-    if isinstance(value, tuple):
-        return tuple([_pack(one, words) for one in value])
-    words.append(value)
-    return type(value)
+#: What flags of NumPy have to be set: contiguous by rows, and aligned.
+_FLAGS = 0x0101
 
 
-def _prepare(kernel: Kernel, kinds: tuple[Kind, ...]) -> Callable[[Sequence[Any]], Any]:
+def _pack(given: tuple[Any, ...], words: list[Any], key: list[Any]) -> None:
+    """Append the words of arguments, and what their kinds are told by."""
+    for value in given:
+        if isinstance(value, np.ndarray):
+            if value.flags.num & _FLAGS != _FLAGS:
+                raise KernelError("a kernel takes contiguous arrays")
+            words.append(id(value))
+            key += value.dtype, value.ndim
+        elif isinstance(value, Grouped):
+            words.append(value._address)
+            key.append(id(kind_of(value)))
+        elif isinstance(value, tuple):
+            key.append(len(value))
+            _pack(value, words, key)
+        else:
+            words.append(value)
+            key.append(type(value))
+
+
+def _prepare(
+    kernel: Kernel, kinds: tuple[Kind, ...], objects: bool
+) -> Callable[[Sequence[Any]], Any]:
     """Compile or load a kernel for the kinds of its arguments."""
     from relunorm.compiled import machine
     from relunorm.compiled.program import Program
 
-    name = f"{kernel.name} {kinds}"
-    written = f"{kernel.written()} {kinds}"
-    path, code = (None, None) if _CHECKED else machine.kept(name, written)
+    name = f"{kernel.name} {kinds} {objects}"
+    path, code = (None, None) if _CHECKED else machine.kept(name, f"{kernel.written()} {name}")
     held = None if code is None else _unwrap(code)
     if held is None:
         for tell in list(when_compiling):
             tell()
         program = Program(_CHECKED)
-        text, returns = program.text(kernel, kinds, "entry")
+        text, returns = program.text(kernel, kinds, "entry", objects)
         if _CHECKED:
             _watch(program.places)
         held = returns, machine.compile_program(text)
         machine.keep(path, _wrap(*held))
     returns, machine_code = held
-    address = machine.load(machine_code, "entry")
-    return partial(_run, _CALL(address), struct.Struct("".join(map(_letters, kinds))), returns)
+    call = _CALL(machine.load(machine_code, "entry"))
+    layout = struct.Struct("".join(_letters(kind, objects) for kind in kinds))
+    if returns == NOTHING:
+        return lambda words: call(layout.pack(*words), None)
+    back = struct.Struct(_letters(returns, False))
+    return partial(_run, call, layout, back, ctypes.c_char * back.size, returns)
 
 
-def _run(call: Any, layout: struct.Struct, returns: Kind, words: Sequence[Any]) -> Any:
-    if isinstance(returns, Tuple) and not returns.kinds:
-        call(layout.pack(*words), None)
-        return None
-    several = isinstance(returns, Tuple)
-    out = np.empty(len(returns.kinds) if several else 1)  # type: ignore[union-attr]
-    call(layout.pack(*words), out.__array_interface__["data"][0])
-    if several:
-        return tuple(_read(out, at, kind) for at, kind in enumerate(returns.kinds))  # type: ignore[union-attr]
-    return _read(out, 0, returns)
+def _run(
+    call: Any, layout: struct.Struct, back: struct.Struct, room: Any, returns: Kind,
+    words: Sequence[Any],
+) -> Any:  # fmt: skip
+    out = room()
+    call(layout.pack(*words), out)
+    found = back.unpack(out)
+    if isinstance(returns, Tuple):
+        kinds = returns.kinds
+        return tuple(
+            [bool(v) if k is BOOL else v for v, k in zip(found, kinds, strict=True)]
+            if BOOL in kinds
+            else found
+        )
+    return bool(found[0]) if returns is BOOL else found[0]
 
 
-def _read(out: Any, at: int, kind: Kind) -> Any:
-    if kind in (REAL, SINGLE):
-        return float(out[at])
-    word = int(out.view(np.uint64 if kind is WORD else np.int64)[at])
-    return bool(word) if kind is BOOL else word
-
-
-def _letters(kind: Kind) -> str:
+def _letters(kind: Kind, objects: bool) -> str:
     """How `struct` spells the words of an argument."""
     if isinstance(kind, Number):
         return {"float64": "d", "float32": "d", "uint64": "Q"}.get(kind.name, "q")
     if isinstance(kind, Tuple):
-        return "".join(map(_letters, kind.kinds))
-    return "q" * (1 + kind.ndim) if isinstance(kind, Array) else "q"
+        return "".join(_letters(one, objects) for one in kind.kinds)
+    return "q" * (1 + kind.ndim) if isinstance(kind, Array) and not objects else "q"
 
 
 _RETURNED = {kind.name: kind for kind in (BOOL, INT, WORD, SINGLE, REAL)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from relunorm.compiled.assembly import result_type
-from relunorm.compiled.kinds import KernelError, Kind, flat
+from relunorm.compiled.kinds import Array, KernelError, Kind, Tuple, flat
 from relunorm.compiled.sources import Source
 from relunorm.compiled.translate import Body, Wider
 
@@ -17,6 +18,32 @@ class Instance:
     name: str
     returns: Kind | None = None
     text: str = ""
+
+
+def _leaves(kinds: Iterable[Kind]) -> Iterator[Kind]:
+    """Numbers, arrays and groups, also those in tuples."""
+    for kind in kinds:
+        yield from _leaves(kind.kinds) if isinstance(kind, Tuple) else [kind]
+
+
+#: Bytes before what NumPy keeps in an array: where it begins, how many axes it has, their lengths.
+HEAD = object.__basicsize__
+
+
+def _opened(array: str, ndim: int, passed: list[str]) -> list[str]:
+    """Read an array of Python; appends what is passed on."""
+    lines = [
+        f"  {array}d = getelementptr i8, ptr {array}, i64 {HEAD}",
+        f"  {array}b = load ptr, ptr {array}d",
+        f"  {array}e = getelementptr i8, ptr {array}, i64 {HEAD + 16}",
+        f"  {array}l = load ptr, ptr {array}e",
+    ]
+    passed.append(f"ptr {array}b")
+    for axis in range(ndim):
+        lines.append(f"  {array}p{axis} = getelementptr i64, ptr {array}l, i64 {axis}")
+        lines.append(f"  {array}n{axis} = load i64, ptr {array}p{axis}")
+        passed.append(f"i64 {array}n{axis}")
+    return lines
 
 
 @dataclass
@@ -46,23 +73,35 @@ class Program:
             raise KernelError(f"{source.name} calls itself")
         return found
 
-    def text(self, source: Source, kinds: tuple[Kind, ...], entry: str) -> tuple[str, Kind]:
+    def text(
+        self, source: Source, kinds: tuple[Kind, ...], entry: str, objects: bool
+    ) -> tuple[str, Kind]:
         """The whole program and what it returns to Python.
 
         The function ``entry`` takes its arguments, and leaves what it returns, as words.
+
+        Args:
+            objects: whether the word of an array is the address of Python's object; otherwise its
+                words are where it begins and the lengths of its axes.
         """
         main = self.instance(source, kinds)
         assert main.returns is not None
         lines = [f"define void @{entry}(ptr %given, ptr %out) {{"]
-        passed = []
-        for at, kind in enumerate(part for one in kinds for part in flat(one)):
-            lines.append(f"  %p{at} = getelementptr i64, ptr %given, i64 {at}")
-            held = {"i1": "i64", "float": "double"}.get(kind, kind)
-            lines.append(f"  %a{at} = load {held}, ptr %p{at}")
-            if held != kind:
-                change = "trunc" if kind == "i1" else "fptrunc"
-                lines.append(f"  %b{at} = {change} {held} %a{at} to {kind}")
-            passed.append(f"{kind} %{'b' if held != kind else 'a'}{at}")
+        passed: list[str] = []
+        word = 0
+        for kind in _leaves(kinds):
+            as_object = objects and isinstance(kind, Array)
+            for held in ["ptr"] if as_object else flat(kind):
+                read = {"i1": "i64", "float": "double"}.get(held, held)
+                lines.append(f"  %p{word} = getelementptr i64, ptr %given, i64 {word}")
+                lines.append(f"  %a{word} = load {read}, ptr %p{word}")
+                if read != held:
+                    change = "trunc" if held == "i1" else "fptrunc"
+                    lines.append(f"  %b{word} = {change} {read} %a{word} to {held}")
+                passed.append(f"{held} %{'a' if read == held else 'b'}{word}")
+                word += 1
+            if as_object:
+                lines += _opened(passed.pop().split()[1], kind.ndim, passed)  # type: ignore[union-attr]
         returned = flat(main.returns)
         call = f"call fastcc {result_type(returned)} {main.name}({', '.join(passed)})"
         lines.append(f"  %r = {call}" if returned else f"  {call}")
