@@ -5,10 +5,10 @@ One thread; CPU seconds, best of three (the layer: median of 50 calls).
 
 from __future__ import annotations
 
-# ruff: noqa: E402 - the threads must be set before numpy and numba load
+# ruff: noqa: E402 - the threads must be set before numpy loads
 import os
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import itertools

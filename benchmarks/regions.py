@@ -261,7 +261,7 @@ def first_call() -> None:
     )
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        env = {**os.environ, "RELUNORM_CACHE_DIR": folder}
         for name in ("2-16-16", "3-16-16", "6-10-10"):
             cold, warm = (
                 float(

@@ -39,7 +39,7 @@ def kernels() -> None:
         copy = Path(folder) / "src"
         shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
         environment = {**os.environ, "PYTHONPATH": str(copy)}
-        environment.pop("NUMBA_CACHE_DIR", None)
+        environment.pop("RELUNORM_CACHE_DIR", None)
         run = subprocess.run(
             [sys.executable, "-m", "relunorm", "warm-up", "--json"],
             capture_output=True, text=True, check=True, env=environment, cwd=folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "onnx", "onnxruntime", "numba", "sklearn", "matplotlib", "highspy", "pandas")
+HEAVY = ("torch", "onnx", "onnxruntime", "llvmlite", "sklearn", "matplotlib", "highspy", "pandas")
 HEAVY += ("joblib", "dask", "distributed", "ray", "sqlite3")
 
 CALL = "from relunorm.cli import main\ntry: main({})\nexcept SystemExit: pass"

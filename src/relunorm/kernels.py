@@ -1,7 +1,7 @@
 """All compiled loops, compiled ahead of their first use: for images and for the impatient.
 
-numba keeps what it compiles beside the package, or in the user's cache where that cannot be
-written, so one run of `warm_up` serves every later process of the same installation.
+What is compiled is kept beside the package, or in the user's cache where that cannot be written, so
+one run of `warm_up` serves every later process of the same installation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def warm_up(progress: Listener | None = None) -> dict[str, float]:
         progress: called with a `Progress` before each group of kernels.
 
     Returns:
-        the CPU seconds each group took: about 50 in all the first time on a machine, a few
+        the CPU seconds each group took: about 15 in all the first time on a machine, one or two
         later on.
     """
     tell = Teller(progress, Clock())

@@ -15,8 +15,6 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from relunorm.atomic import write_bytes
-
 #: Counts up whenever the same source compiles to something else.
 VERSION = 1
 
@@ -138,5 +136,7 @@ def kept(name: str, written: str) -> tuple[Path | None, bytes | None]:
 def keep(path: Path | None, code: bytes) -> None:
     """Keep a program, if there is a place for it."""
     if path is not None:
+        new = path.with_suffix(f".{os.getpid()}.tmp")
         with suppress(OSError):  # a full disk: it will be compiled again
-            write_bytes(path, hashlib.sha256(code).digest() + code)
+            new.write_bytes(hashlib.sha256(code).digest() + code)
+            new.replace(path)
