@@ -1,10 +1,10 @@
-"""Depth-first searches on several threads: whoever has nothing to do gets a part of another's.
+"""Depth-first searches on several threads, and what they may spend.
 
-A search parts with what it would come to last, which is a large part of what is left of it. The
-parts are kept in the order of one search, so the list of regions does not depend on who found
-them. Nothing is divided before it is asked for: a search that ends with its first batch costs no
-thread, and no share is too large at the end. A `Budget` says what a search may spend, regions and
-seconds, and why it ended before its end.
+A search parts with what it would come to last, which is a large part of what is left of it. What
+its first batch leaves is divided into many more parts than there are threads, which take one after
+the other. The parts are kept in the order of one search, so the list of regions does not depend on
+who found them. A `Budget` says what a search may spend, regions and seconds, and why it ended
+before its end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ FIRST_BATCH, GROWTH = 512, 4
 FIRST_WORK = 2**26
 #: Seconds a batch may take before the next one is no larger.
 SLOW_BATCH = 0.25
-#: The most at a time, and the most where a clock or other workers wait in between.
+#: The most at a time, and the most where a clock waits in between.
 LARGEST_BATCH, WATCHED_BATCH = 16384, 2048
 
 
@@ -78,9 +79,9 @@ class Budget:
         """Whether somebody waits for reports or for a time limit to act."""
         return self.clock.limited or self.tell.listener is not None
 
-    def sizes(self, shared: bool) -> Iterator[int]:
-        """How many regions to look for at a time; fewer where other workers may want a share."""
-        most = WATCHED_BATCH if shared or self.is_watched else LARGEST_BATCH
+    def sizes(self) -> Iterator[int]:
+        """How many regions to look for at a time."""
+        most = WATCHED_BATCH if self.is_watched else LARGEST_BATCH
         if self.max_regions is not None:
             most = min(most, self.max_regions + 1)
         size = max(1, min(most, FIRST_BATCH, FIRST_WORK // self.weights))
@@ -131,14 +132,15 @@ class Work(ABC):
         return 0
 
 
-class _Task:
-    """One search, what it found, and the task whose regions come after its own."""
+class Part(NamedTuple):
+    """What was found of a part of a search, and the search for the rest of it."""
 
-    __slots__ = ("after", "batches", "work")
+    found: list[Batch]
+    work: Work
 
-    def __init__(self, work: Work, after: _Task | None):
-        self.work, self.after = work, after
-        self.batches: list[Batch] = []
+
+#: Parts of a search for every thread.
+PARTS = 16
 
 
 def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
@@ -146,27 +148,32 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
 
     Ctrl-C ends the search and keeps what was found. The kernels release the interpreter lock.
     """
-    first = _Task(work, None)
+    parts = [Part([], work)]
     try:
-        if workers == 1:
-            _alone(first, budget)
+        if workers > 1 and _advance(parts[0], parts, budget, next(budget.sizes())):
+            parts = divided(parts[0], PARTS * workers)
+            found = sum(len(batch.points) for part in parts for batch in part.found)
+            budget.book(found - budget.found, lambda: 0.0)
+            _together(parts, workers, budget)
         else:
-            _Crew(first, workers, budget).finish()
+            _finish(parts[0], parts, budget)
     except KeyboardInterrupt:
         budget.stop(INTERRUPTED)
-    found = []
-    for task in _in_order(first):
-        found += task.batches
-        budget.failures += task.work.failures()
-        budget.hidden += task.work.hidden()
-    return found
+    budget.failures += sum(part.work.failures() for part in parts)
+    budget.hidden += sum(part.work.hidden() for part in parts)
+    return [batch for part in parts for batch in part.found]
 
 
-class Part(NamedTuple):
-    """What was found of a part of a search while it was divided, and the rest of it."""
-
-    found: list[Batch]
-    work: Work | None
+def _together(parts: list[Part], workers: int, budget: Budget) -> None:
+    """Finish the parts on several threads."""
+    with ThreadPoolExecutor(workers) as pool:
+        tasks = [pool.submit(_finish, part, parts, budget) for part in parts]
+        try:
+            for task in as_completed(tasks):
+                task.result()
+        except BaseException:
+            budget.stop(INTERRUPTED)  # the others end with their batch
+            raise
 
 
 #: Regions looked for between two attempts to divide a search that is too small to share as yet.
@@ -175,123 +182,48 @@ _STRIDE = 16
 _ATTEMPTS = 64
 
 
-def divided(work: Work, count: int) -> list[Part]:
+def divided(whole: Part, count: int) -> list[Part]:
     """A search in at most ``count`` independent parts, in its order: the largest gives first.
 
     Deterministic, so that whoever divides the same search gets the same parts.
     """
-    tasks, attempts = [_Task(work, None)], 0
-    while len(tasks) < count and attempts < _ATTEMPTS:
-        open_ = [task for task in tasks if task.work.more()]
+    parts, attempts = [whole], 0
+    while len(parts) < count and attempts < _ATTEMPTS:
+        open_ = [part for part in parts if part.work.more()]
         if not open_:
             break
-        largest = max(open_, key=lambda task: task.work.remaining())
+        largest = max(open_, key=lambda part: part.work.remaining())
         other = largest.work.give()
         if other is None:
             attempts += 1
             batch = largest.work.advance(_STRIDE)
             if batch is not None:
-                largest.batches.append(batch)
+                largest.found.append(batch)
         else:
-            tasks.insert(tasks.index(largest) + 1, _Task(other, None))
-    return [Part(task.batches, task.work) for task in tasks]
+            at = next(k for k, part in enumerate(parts) if part is largest)
+            parts.insert(at + 1, Part([], other))
+    return parts
 
 
-def _in_order(task: _Task | None) -> Iterator[_Task]:
-    while task is not None:
-        yield task
-        task = task.after
-
-
-def _alone(task: _Task, budget: Budget) -> None:
-    work = task.work
-    for size in budget.sizes(shared=False):
-        batch = work.advance(size)
-        if batch is not None:
-            task.batches.append(batch)
-        budget.book(0 if batch is None else len(batch.points), lambda: 1.0 - work.remaining())
-        if not work.more():
+def _finish(part: Part, parts: list[Part], budget: Budget) -> None:
+    """All that is left of a part, unless the budget ends before."""
+    for size in budget.sizes():
+        if not part.work.more():
             return
         if budget.spent:
             budget.stop(budget.spent)
             return
+        _advance(part, parts, budget, size)
 
 
-class _Crew:
-    """Threads that share a search; the calling thread is one of them."""
+def _advance(part: Part, parts: list[Part], budget: Budget, size: int) -> bool:
+    """One batch more of a part; whether anything is left of it."""
+    batch = part.work.advance(size)
+    if batch is not None:
+        part.found.append(batch)
 
-    def __init__(self, first: _Task, workers: int, budget: Budget):
-        self._first, self._budget = first, budget
-        self._waiting = [first]  # tasks nobody has taken
-        self._hungry, self._busy = workers, 0  # workers without a task and with one
-        self._unborn = workers - 1  # threads not started: they are when there is a task for them
-        self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()
-        self._errors: list[BaseException] = []
+    def done() -> float:  # others go on meanwhile, so it is an estimate
+        return min(1.0, max(0.0, 1.0 - sum(each.work.remaining() for each in parts)))
 
-    def finish(self) -> None:
-        """Work until nothing is left, or the budget ends."""
-        self._serve()
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
-
-    def _serve(self) -> None:
-        while (task := self._take()) is not None:
-            try:
-                self._go_on(task)
-            except BaseException as error:
-                self._budget.stop(INTERRUPTED)
-                self._errors.append(error)
-            with self._changed:
-                self._hungry += 1
-                self._busy -= 1
-                self._changed.notify_all()
-
-    def _take(self) -> _Task | None:
-        """A task; None once all are done."""
-        with self._changed:
-            while not self._waiting and self._busy:
-                self._changed.wait()
-            if not self._waiting:
-                return None
-            self._hungry -= 1
-            self._busy += 1
-            return self._waiting.pop()
-
-    def _go_on(self, task: _Task) -> None:
-        work, budget = task.work, self._budget
-        for size in budget.sizes(shared=True):
-            if budget.spent:
-                budget.stop(budget.spent)
-                return
-            batch = work.advance(size)
-            if batch is not None:
-                task.batches.append(batch)
-            budget.book(0 if batch is None else len(batch.points), self._done)
-            if not work.more():
-                return
-            with self._changed:
-                self._share(task)
-
-    def _done(self) -> float:
-        """The share of the work done; others go on meanwhile, so it is an estimate."""
-        left = sum(task.work.remaining() for task in _in_order(self._first))
-        return min(1.0, max(0.0, 1.0 - left))
-
-    def _share(self, task: _Task) -> None:
-        """Give a part of the task to each worker that waits for one."""
-        while self._hungry > len(self._waiting):
-            other = task.work.give()
-            if other is None:
-                return
-            task.after = _Task(other, task.after)
-            self._waiting.append(task.after)
-            if self._unborn:
-                self._unborn -= 1
-                thread = threading.Thread(target=self._serve)
-                self._threads.append(thread)
-                thread.start()
-            else:
-                self._changed.notify()
+    budget.book(0 if batch is None else len(batch.points), done)
+    return part.work.more()
