@@ -482,9 +482,9 @@ def test_batches_are_small_where_a_region_costs_much():
     from relunorm.regions.search.work import Budget
 
     budget = Budget(Clock())
-    assert next(budget.sizes()) == 512
+    assert next(budget.sizes(shared=False)) == 512
     budget.weights = 2**24
-    assert next(budget.sizes()) == 4
+    assert next(budget.sizes(shared=False)) == 4
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

@@ -161,8 +161,6 @@ class HeadStep(nn.Module):
             return inputs.argmax(self.step.axis + 1)
         if self.step.kind == "greater":
             return (inputs > self.step.numbers[0]).to(inputs.dtype)
-        if self.step.kind == "clip":
-            return inputs.clamp(*self.step.numbers)
         return inputs.exp() if self.step.kind == "exp" else inputs.round()
 
 
@@ -171,6 +169,8 @@ def _head_step(step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype) -> 
         return (nn.Softmax if step.kind == "softmax" else nn.LogSoftmax)(step.axis + 1)
     if step.kind == "scale":
         return Scaling(step, shape, dtype)
+    if step.kind == "clip":
+        return Clip(*step.numbers)
     simple: dict[str, type[nn.Module]] = {
         "sigmoid": nn.Sigmoid,
         "log_sigmoid": nn.LogSigmoid,

@@ -90,31 +90,12 @@ def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
     return array[:count] if 2 * count >= len(array) else array[:count].copy()
 
 
-class _EngineWork(Work):
-    """A search by one of the engines; each has its own `start` and `advance`."""
-
-    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
-        self._engine, self._net, self._search, self._stop = engine, net, search, stop
-
-    def more(self) -> bool:
-        return not self._engine.is_done(self._search)
-
-    def give(self) -> Any:
-        other = self._engine.give(self._search)
-        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
-
-    def remaining(self) -> float:
-        return self._engine.remaining(self._search)
-
-    def hidden(self) -> int:
-        return self._engine.hidden(self._search)
-
-    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any]:
-        """Room for patterns and points."""
-        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0])))
+def _buffers(net: Packed, size: int, pattern: int) -> tuple[Any, Any]:
+    """Room for patterns and points."""
+    return np.empty((size, pattern), np.uint8), np.empty((size, int(net.shape[0])))
 
 
-class PolygonWork(_EngineWork):
+class PolygonWork(Work):
     """`polygons`: two coordinates."""
 
     @classmethod
@@ -136,7 +117,7 @@ class PolygonWork(_EngineWork):
         return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
 
 
-class CellWork(_EngineWork):
+class CellWork(Work):
     """`cells`: three to six coordinates."""
 
     @classmethod
@@ -151,7 +132,7 @@ class CellWork(_EngineWork):
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
-        patterns, points = self._buffers(size, int(net.shape[2]))
+        patterns, points = _buffers(net, size, int(net.shape[2]))
         found, status = engine.run(net, self._search, patterns, points, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
@@ -163,7 +144,7 @@ class CellWork(_EngineWork):
         return Batch(packed, _used(points, found))
 
 
-class TreeWork(_EngineWork):
+class TreeWork(Work):
     """`tree`: any number of coordinates."""
 
     @classmethod
@@ -177,7 +158,7 @@ class TreeWork(_EngineWork):
     def advance(self, size: int) -> Batch | None:
         from relunorm.regions.kernels.tree import run
 
-        buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
+        buffers = _buffers(self._net, size, (int(self._net.shape[2]) + 7) // 8)
         found = run(self._net, self._search, *buffers)
         return Batch(*(_used(array, found) for array in buffers)) if found else None
 

@@ -1,19 +1,19 @@
-"""Depth-first searches on several threads, and what they may spend.
+"""Depth-first searches on several threads: whoever has nothing to do gets a part of another's.
 
-A search parts with what it would come to last, which is a large part of what is left of it. What
-its first batch leaves is divided into many more parts than there are threads, which take one after
-the other. The parts are kept in the order of one search, so the list of regions does not depend on
-who found them. A `Budget` says what a search may spend, regions and seconds, and why it ended
-before its end.
+A search parts with what it would come to last, which is a large part of what is left of it. The
+parts are kept in the order of one search, so the list of regions does not depend on who found
+them. Nothing is divided before it is asked for: a search that ends with its first batch costs no
+thread, and no share is too large at the end. A `Budget` says what a search may spend, regions and
+seconds, and why it ended before its end.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from relunorm.arguments import whole_number
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.errors import RelunormError
+from relunorm.regions.kernels.pack import Packed
 
 
 class CellLimitError(RelunormError, ValueError):
@@ -33,7 +34,7 @@ FIRST_BATCH, GROWTH = 512, 4
 FIRST_WORK = 2**26
 #: Seconds a batch may take before the next one is no larger.
 SLOW_BATCH = 0.25
-#: The most at a time, and the most where a clock waits in between.
+#: The most at a time, and the most where a clock or other workers wait in between.
 LARGEST_BATCH, WATCHED_BATCH = 16384, 2048
 
 
@@ -79,9 +80,9 @@ class Budget:
         """Whether somebody waits for reports or for a time limit to act."""
         return self.clock.limited or self.tell.listener is not None
 
-    def sizes(self) -> Iterator[int]:
-        """How many regions to look for at a time."""
-        most = WATCHED_BATCH if self.is_watched else LARGEST_BATCH
+    def sizes(self, shared: bool) -> Iterator[int]:
+        """How many regions to look for at a time; fewer where other workers may want a share."""
+        most = WATCHED_BATCH if shared or self.is_watched else LARGEST_BATCH
         if self.max_regions is not None:
             most = min(most, self.max_regions + 1)
         size = max(1, min(most, FIRST_BATCH, FIRST_WORK // self.weights))
@@ -104,43 +105,49 @@ class Batch(NamedTuple):
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
-class Work(ABC):
-    """A search that stops now and then."""
+class Work:
+    """A search by one of the engines, which stops now and then; each has its own `advance`.
 
-    @abstractmethod
-    def more(self) -> bool:
-        """Whether there is anything left to search."""
+    Args:
+        engine: the module of its kernels. search: its state.
+        stop: of `Clock.watch`.
+    """
 
-    @abstractmethod
+    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
+        self._engine, self._net, self._search, self._stop = engine, net, search, stop
+
     def advance(self, size: int) -> Batch | None:
         """Go on until at most ``size`` regions are found or the time is up; None if none was."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def more(self) -> bool:
+        """Whether there is anything left to search."""
+        return not self._engine.is_done(self._search)
+
     def give(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
+        other = self._engine.give(self._search)
+        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
-    @abstractmethod
     def remaining(self) -> float:
         """An estimate of the share of all the work that is left here."""
+        return self._engine.remaining(self._search)
 
-    @abstractmethod
     def hidden(self) -> int:
         """How often a side thinner than the tolerance was left out."""
+        return self._engine.hidden(self._search)
 
     def failures(self) -> int:
         """Decisions that could not be made."""
         return 0
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Part:
     """What was found of a part of a search, and the search for the rest of it."""
 
     found: list[Batch]
     work: Work
-
-
-#: Parts of a search for every thread.
-PARTS = 16
 
 
 def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
@@ -150,10 +157,7 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
     """
     parts = [Part([], work)]
     try:
-        if workers > 1 and _advance(parts[0], parts, budget, next(budget.sizes())):
-            parts = divided(parts[0], PARTS * workers)
-            found = sum(len(batch.points) for part in parts for batch in part.found)
-            budget.book(found - budget.found, lambda: 0.0)
+        if workers > 1 and _advance(parts[0], parts, budget, next(budget.sizes(shared=True))):
             _together(parts, workers, budget)
         else:
             _finish(parts[0], parts, budget)
@@ -165,14 +169,41 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
 
 
 def _together(parts: list[Part], workers: int, budget: Budget) -> None:
-    """Finish the parts on several threads."""
-    with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(_finish, part, parts, budget) for part in parts]
+    """Finish a search on several threads; what one of them gives away is put behind its own."""
+    lock, busy = threading.Lock(), 0
+    tasks: list[Future[None]] = []
+
+    def begin(part: Part) -> None:
+        nonlocal busy
+        busy += 1
+        tasks.append(pool.submit(serve, part))
+
+    def share(part: Part) -> None:
+        with lock:
+            while busy < workers and (other := part.work.give()) is not None:
+                given = Part([], other)
+                parts.insert(parts.index(part) + 1, given)
+                begin(given)
+
+    def serve(part: Part) -> None:
+        nonlocal busy
         try:
-            for task in as_completed(tasks):
-                task.result()
+            _finish(part, parts, budget, share)
         except BaseException:
             budget.stop(INTERRUPTED)  # the others end with their batch
+            raise
+        finally:
+            with lock:
+                busy -= 1
+
+    with ThreadPoolExecutor(workers) as pool:
+        with lock:
+            begin(parts[0])
+        try:
+            while tasks:
+                tasks.pop().result()
+        except BaseException:
+            budget.stop(INTERRUPTED)
             raise
 
 
@@ -200,20 +231,22 @@ def divided(whole: Part, count: int) -> list[Part]:
             if batch is not None:
                 largest.found.append(batch)
         else:
-            at = next(k for k, part in enumerate(parts) if part is largest)
-            parts.insert(at + 1, Part([], other))
+            parts.insert(parts.index(largest) + 1, Part([], other))
     return parts
 
 
-def _finish(part: Part, parts: list[Part], budget: Budget) -> None:
-    """All that is left of a part, unless the budget ends before."""
-    for size in budget.sizes():
+def _finish(
+    part: Part, parts: list[Part], budget: Budget, share: Callable[[Part], None] | None = None
+) -> None:
+    """All that is left of a part but what it shares, unless the budget ends before."""
+    for size in budget.sizes(shared=share is not None):
         if not part.work.more():
             return
         if budget.spent:
             budget.stop(budget.spent)
             return
-        _advance(part, parts, budget, size)
+        if _advance(part, parts, budget, size) and share is not None:
+            share(part)
 
 
 def _advance(part: Part, parts: list[Part], budget: Budget, size: int) -> bool:
