@@ -15,9 +15,9 @@ import relunorm as rn
 from relunorm.arithmetic.certain import exact_output
 from relunorm.domain.inside import onto_plane
 from relunorm.domain.reach import reach_of
-from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.outward import quick_bounds
+from relunorm.forms.precision import evaluation_error
 from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.on_demand import Asking, relate_on_demand
 from relunorm.network import Activation, Affine, Layer, Network

@@ -10,7 +10,7 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.errors import SeveralTensorsError, UnsupportedOperationError
-from relunorm.io.graph.refusals import refused
+from relunorm.io.graph.walk import refused
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_sparse_maps_can_be_trained():
     )
     module = rn.to_torch(network)
     module(torch.tensor([[1.0, 1.0, 0.5]], dtype=torch.float64)).sum().backward()
-    gradient = module.maps[0].terms[0].weight.grad
+    gradient = module[0].weight.grad
     assert gradient.tolist() == [1.0, 1.0, 0.5]
 
 

@@ -33,13 +33,13 @@ MAX_AXIS = 1 << 24
 READERS = {
     ".onnx": ("relunorm.io.onnx.read", "read_onnx"),
     ".npz": ("relunorm.io.npz", "read_npz"),
-    ".safetensors": ("relunorm.io.safetensors", "read_safetensors"),
+    ".safetensors": ("relunorm.io.archive", "read_safetensors"),
     ".pt2": ("relunorm.io.torch.read", "read_pt2"),
 }
 WRITERS = {
     ".onnx": ("relunorm.io.onnx.write", "write_onnx"),
     ".npz": ("relunorm.io.npz", "write_npz"),
-    ".safetensors": ("relunorm.io.safetensors", "write_safetensors"),
+    ".safetensors": ("relunorm.io.archive", "write_safetensors"),
     ".pt2": ("relunorm.io.torch.write", "write_pt2"),
 }
 

@@ -1,4 +1,4 @@
-"""A Network as named arrays and one JSON header: what .npz and .safetensors share.
+"""A Network as named arrays and one JSON header: what .npz and .safetensors share, and the latter.
 
 A convolutional network is kept as the few numbers of its structure, if lowering that gives back the
 very same network: its matrices would take many times the space.
@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.errors import ModelFileError, RelunormError
+from relunorm.atomic import atomic_path
+from relunorm.errors import ModelFileError, RelunormError, optional_packages
 from relunorm.io.graph.lower import CannotLower
 from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
@@ -257,3 +259,43 @@ def _matrix(term: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Ma
     if not fits:
         raise ModelFileError(f"matrix {key}: the sparse index does not fit the shape {shape}")
     return sp.csr_array((mx.as_floats(data), indices, indptr), shape=shape)
+
+
+#: Where a .safetensors file keeps the header among its metadata.
+METADATA = "relunorm"
+
+
+def read_safetensors(path: Path, example: Any = None) -> Network:
+    """Read a network from a .safetensors file written by `write_safetensors`."""
+    del example  # the file fixes every shape
+    with optional_packages():
+        from safetensors import SafetensorError, safe_open
+    kinds: set[str] = set()
+
+    def fetch(name: str) -> NDArray[Any]:
+        array = np.asarray(file.get_tensor(name))
+        kinds.add(array.dtype.name)
+        return array
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = (file.metadata() or {}).get(METADATA)
+            if header is None:
+                raise ModelFileError(
+                    f"{path}: holds tensors but no architecture (no {METADATA!r} in its metadata). "
+                    "Load the tensors into your module and pass the module to relunorm.load"
+                )
+            network = decode(header, fetch, str(path))
+            return network.replace(precision=coarsest(kinds))
+    except SafetensorError as error:
+        raise ModelFileError(f"{path}: not a readable .safetensors file ({error})") from None
+
+
+def write_safetensors(network: Network, path: Path, dtype: str | None = None) -> None:
+    """Write a network as .safetensors."""
+    with optional_packages():
+        from safetensors.numpy import save_file
+    header, arrays = encode(network, dtype or "float64")
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic_path(path) as temporary:
+        save_file(contiguous, temporary, metadata={METADATA: header})

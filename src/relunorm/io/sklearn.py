@@ -18,7 +18,7 @@ from relunorm.errors import InvalidNetworkError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering, Tensor
-from relunorm.io.graph.refusals import refused
+from relunorm.io.graph.walk import refused
 from relunorm.io.sklearn_transforms import fills, transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 from relunorm.network.columns import Column

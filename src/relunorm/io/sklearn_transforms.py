@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.graph.refusals import refused
+from relunorm.io.graph.walk import refused
 from relunorm.matrix import as_matrix, scale_rows
 from relunorm.network import RELU, Activation, Network
 from relunorm.network.head import Head, Step

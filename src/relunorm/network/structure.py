@@ -70,7 +70,7 @@ class Step:
 
     def __post_init__(self) -> None:
         for array in (self.weight, self.bias):
-            if array is not None:
+            if isinstance(array, np.ndarray):
                 array.setflags(write=False)
 
     @property

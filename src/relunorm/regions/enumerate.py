@@ -80,8 +80,8 @@ def regions(
     budget = Budget(clock, max_regions, progress)
 
     def found() -> list[Batch]:
-        if place.far:
-            from relunorm.regions.search.distributed import search_far
+        if place.far and network.layers:
+            from relunorm.regions.search.engines import search_far
 
             return search_far(network, domain, chosen, budget, place)
         return search(chosen, network, window, place.threads, budget)

@@ -28,10 +28,10 @@ from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
-from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.certificate.schema import Documented
 from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range, proved_bounds, quick_bounds
+from relunorm.forms.precision import evaluation_error
 from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import KINDS, Relation, Side

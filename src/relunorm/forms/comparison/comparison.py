@@ -123,9 +123,7 @@ class SameClass:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        witness = None if self.witness is None else [float(x) for x in self.witness]
-        classes = {"first": self.first, "second": self.second}
-        return {"verdict": self.verdict, "witness": witness, **classes}
+        return entries(self, "verdict witness first second")
 
 
 def same_class(

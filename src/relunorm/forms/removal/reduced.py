@@ -29,7 +29,7 @@ from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.dependence import TOLERANCE
-from relunorm.forms.rewrite import Origin, Product, Rewriter, one_hot, rows
+from relunorm.forms.rewrite import Origin, Product, Rewriter, rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
 from relunorm.stability.verdicts import Stability
@@ -171,11 +171,8 @@ def drop_unobserved(state: Reduced) -> Reduced:
             rewriter.express(Affine({}, np.zeros(layer.width)))
             continue
         affine = rewriter.incoming(rows(layer.affine, kept))
-        value = rewriter.emit(affine, layer.activation, layer.name, [origins[i] for i in kept])
-        targets = np.full(layer.width, -1, dtype=np.intp)
-        targets[kept] = np.arange(len(kept))
-        recovered = one_hot(targets, np.ones(layer.width), len(kept))
-        rewriter.express(Affine({value: recovered}, np.zeros(layer.width)))
+        rewriter.emit(affine, layer.activation, layer.name, [origins[i] for i in kept])
+        rewriter.recover(kept, np.ones(len(kept)), np.zeros(layer.width))
     return Reduced(rewriter.finish(), rewriter.origins, removed)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidDomainError, RelunormError
-from relunorm.forms.outward import Range
+from relunorm.forms.outward import Range, quick_bounds
 from relunorm.forms.outward import span as span_of
 from relunorm.forms.rewrite import Rewriter, dense_rows, divided, row_norms, rows, stacked
 from relunorm.forms.shapes.rescaling import norms, without_output_bias
@@ -108,8 +108,6 @@ def _radius(network: Network, affine: Affine, reach: Reach) -> float:
     """sup |v| over what the affine part reads; X_B where that is the input alone."""
     if set(affine.terms) <= {0}:
         return float(reach.domain.radius)
-    from relunorm.forms.outward import quick_bounds
-
     found = quick_bounds(network, reach)
     total = reach.domain.radius**2 if 0 in affine.terms else 0.0
     for k in affine.terms:

@@ -111,10 +111,9 @@ def without_stages(network: Network, clock: Clock = NO_LIMIT) -> Network:
 def _keep(rewriter: Rewriter, affine: Affine, k: int) -> None:
     """Emit a layer with all its units."""
     layer = rewriter.network.layers[k]
-    labels = [(k, i) for i in range(layer.width)]
-    value = rewriter.emit(affine, layer.activation, layer.name, labels)
-    whole = one_hot(np.arange(layer.width), np.ones(layer.width), layer.width)
-    rewriter.express(Affine({value: whole}, np.zeros(layer.width)))
+    size = layer.width
+    rewriter.emit(affine, layer.activation, layer.name, [(k, i) for i in range(size)])
+    rewriter.recover(np.arange(size), np.ones(size), np.zeros(size))
 
 
 def pin_inputs(network: Network, domain: Domain | None) -> Network:

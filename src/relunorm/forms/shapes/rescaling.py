@@ -117,8 +117,6 @@ def without_output_bias(network: Network) -> Network:
     if network.layers:
         old = network.layers[-1]
         layers.append(Layer(stacked([old.affine, extra]), activation, old.name))
-        from relunorm import matrix as mx
-
         before = network.output.terms.get(last, np.zeros((network.output_size, old.width)))
         columns = np.hstack([mx.dense(before), columns])
     else:

@@ -1,12 +1,16 @@
-"""A structure back to a network: the steps are lowered as if they had been read from a file."""
+"""A structure back to a network, lowered as if its steps had been read from a file; and any network
+as steps, for the writers of torch and Keras.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
+from relunorm import matrix as mx
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.operations import along
 from relunorm.io.graph.products import convolve_transposed
@@ -77,6 +81,37 @@ def _scaled(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
     shape = (1, -1, *(1,) * (len(step.shape) - 1))
     scaled = low.scale(inputs[0], step.weight.reshape(shape))
     return low.shift(scaled, step.bias.reshape(shape))
+
+
+def as_steps(network: Network) -> Structure:
+    """Any network as steps, one for each matrix, which may be sparse.
+
+    A map that reads nothing reads the input with weight zero, so that every output depends on it.
+    """
+    steps = [Step("input", (), network.input_shape)]
+
+    def put(kind: Any, inputs: tuple[int, ...], shape: tuple[int, ...], **more: Any) -> int:
+        steps.append(Step(kind, inputs, shape, **more))
+        return len(steps) - 1
+
+    values = [0]
+    if len(network.input_shape) > 1:
+        values = [put("reshape", (0,), (network.input_size,))]
+    for number, affine in enumerate(network.maps):
+        terms = {source: matrix for source, matrix in affine.terms.items() if mx.nnz(matrix)}
+        terms = terms or {0: np.zeros((affine.size, network.input_size))}
+        shape, parts = (affine.size,), []
+        for source, matrix in terms.items():
+            bias = None if parts else affine.bias
+            parts.append(put("linear", (values[source],), shape, weight=matrix, bias=bias))
+        value = reduce(lambda a, b: put("add", (a, b), shape), parts)
+        if number < len(network.layers):
+            layer = network.layers[number]
+            value = put("activation", (value,), shape, activation=layer.activation)
+        values.append(value)
+    if len(network.output_shape) > 1:
+        put("reshape", (values[-1],), network.output_shape)
+    return Structure(tuple(steps))
 
 
 #: Steps whose geometry says what they do.

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -68,18 +69,24 @@ def sliding_windows(
         inside.append((at >= 0) & (at < n))
         within.append((at < n + after).sum(axis=1))
     check_entries(math.prod(shape) * math.prod(kernel))
-    position, valid, padded = positions[0], inside[0], within[0]
-    for axis in range(1, len(spatial)):
-        outer = (len(position) * len(positions[axis]), -1)
-        position = (
-            position[:, None, :, None] * spatial[axis] + positions[axis][None, :, None, :]
-        ).reshape(outer)
-        valid = (valid[:, None, :, None] & inside[axis][None, :, None, :]).reshape(outer)
-        padded = (padded[:, None] * within[axis][None, :]).ravel()
+    position, valid = _together(spatial, positions, inside)
+    padded = reduce(np.multiply.outer, within).ravel()
     geometry = Geometry(
         tuple(kernel), tuple(stride), tuple((a, b) for a, b in pads), tuple(dilation), ceil_mode
     )
-    return Windows(tuple(shape), np.where(valid, position, 0), valid, padded, geometry)
+    return Windows(tuple(shape), position, valid, padded, geometry)
+
+
+def _together(
+    spatial: Sequence[int], positions: Sequence[Any], inside: Sequence[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """What the outputs read and whether it is there, shape (outputs, taps), from axis by axis."""
+    position, valid = np.zeros((1, 1), dtype=np.int64), np.ones((1, 1), dtype=bool)
+    for n, at, there in zip(spatial, positions, inside, strict=True):
+        outer = (len(position) * len(at), -1)
+        position = (position[:, None, :, None] * n + at[None, :, None, :]).reshape(outer)
+        valid = (valid[:, None, :, None] & there[None, :, None, :]).reshape(outer)
+    return np.where(valid, position, 0), valid
 
 
 def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
@@ -94,17 +101,15 @@ def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
         sizes = [n // m for n, m in zip(spatial, output, strict=True)]
         ones = [1] * len(sizes)
         return sliding_windows(spatial, sizes, sizes, [(0, 0)] * len(sizes), ones)
-    position, valid = np.zeros((1, 1), dtype=np.int64), np.ones((1, 1), dtype=bool)
+    positions, inside = [], []
     for n, m in zip(spatial, output, strict=True):
         start, end = np.arange(m) * n // m, -(-(np.arange(m) + 1) * n // m)
-        taps = int((end - start).max())
-        check_entries(valid.size * m * taps)
-        at = start[:, None] + np.arange(taps)
-        inside = at < end[:, None]
-        outer = (len(position) * m, -1)
-        position = (position[:, None, :, None] * n + at[None, :, None, :]).reshape(outer)
-        valid = (valid[:, None, :, None] & inside[None, :, None, :]).reshape(outer)
-    return Windows(tuple(output), np.where(valid, position, 0), valid, valid.sum(axis=1))
+        at = start[:, None] + np.arange(int((end - start).max()))
+        positions.append(at)
+        inside.append(at < end[:, None])
+        check_entries(math.prod(part.size for part in positions))
+    position, valid = _together(spatial, positions, inside)
+    return Windows(tuple(output), position, valid, valid.sum(axis=1))
 
 
 def convolution(

@@ -6,9 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from relunorm import matrix as mx
 from relunorm.errors import (
     InvalidNetworkError,
     MissingDependencyError,
@@ -20,13 +17,14 @@ from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import Headed, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.structured import as_steps
 from relunorm.io.graph.walk import Call, Unknown, Walk
 from relunorm.io.graph.windows import check_entries
 from relunorm.io.keras import functions, layers
 from relunorm.io.keras.functions import FUNCTIONS, leaves
 from relunorm.io.keras.layers import LAYERS
 from relunorm.io.keras.structured import build, can_build
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 from relunorm.network.head import Step
 
 
@@ -147,36 +145,15 @@ def to_keras(network: Model, dtype: str = "float64") -> Any:
             raise UnsupportedFormatError(f"layer {place} ({layer.name}): Keras has no step layer")
     layered = all(step.kind not in _OPERATIONS for step in network.head.steps)
     structure = network.structure
-    if structure is not None and can_build(structure):
-        inputs, result = build(keras, structure, dtype)
-        for step in network.head.steps:
-            result = _head_step(keras, step, result, dtype)
-        model = keras.Model(inputs, result)
-        return keras.Sequential(model.layers) if structure.is_chain and layered else model
-    for affine in network.maps:
-        check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
-    inputs = keras.Input(network.input_shape, dtype=dtype)
-    flat = inputs
-    if len(network.input_shape) > 1:
-        # Flatten would move the channels of a model in channels_first format.
-        flat = keras.layers.Reshape((network.input_size,), dtype=dtype)(inputs)
-    values = [flat]
-    for layer in network.layers:
-        value = _apply(keras, layer.affine, values, dtype)
-        if layer.activation.kind == "relu":
-            value = keras.layers.ReLU(dtype=dtype)(value)
-        elif layer.activation.kind == "leaky":
-            value = _leaky(keras, layer.activation.slope, value, dtype)
-        else:
-            value = keras.layers.Identity(dtype=dtype)(value)  # read back as a linear stage
-        values.append(value)
-    result = _apply(keras, network.output, values, dtype)
-    if len(network.output_shape) > 1:
-        result = keras.layers.Reshape(network.output_shape, dtype=dtype)(result)
+    if structure is None or not can_build(structure):
+        for affine in network.maps:
+            check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
+        structure = as_steps(network)
+    inputs, result = build(keras, structure, dtype)
     for step in network.head.steps:
         result = _head_step(keras, step, result, dtype)
     model = keras.Model(inputs, result)
-    return keras.Sequential(model.layers) if network.is_chain and layered else model
+    return keras.Sequential(model.layers) if structure.is_chain and layered else model
 
 
 #: Steps that Keras has as operations, not as layers.
@@ -209,29 +186,6 @@ def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
         raise UnsupportedFormatError(f"Keras has no layer for the head's {step}")
     name = {"exp": "exponential"}.get(step.kind, step.kind)
     return layers.Activation(name, dtype=dtype)(value)
-
-
-def _apply(keras: Any, affine: Affine, values: list[Any], dtype: str) -> Any:
-    """The sum of one Dense layer per source; the first holds the bias."""
-    terms = dict(affine.terms) or {0: np.zeros((affine.size, values[0].shape[-1]))}
-    parts = []
-    for number, (source, matrix) in enumerate(terms.items()):
-        # Zero initializers do not draw from the random state.
-        dense = keras.layers.Dense(
-            affine.size, use_bias=number == 0, kernel_initializer="zeros", dtype=dtype
-        )
-        parts.append(dense(values[source]))
-        kernel = np.ascontiguousarray(mx.dense(matrix).T)
-        dense.kernel.assign(kernel)
-        if number == 0:
-            dense.bias.assign(affine.bias)
-    return parts[0] if len(parts) == 1 else keras.layers.Add(dtype=dtype)(parts)
-
-
-def _leaky(keras: Any, slope: float, value: Any, dtype: str) -> Any:
-    if slope < 0:
-        raise UnsupportedFormatError(f"Keras' LeakyReLU takes no negative slope ({slope})")
-    return keras.layers.LeakyReLU(negative_slope=slope, dtype=dtype)(value)
 
 
 def _keras() -> Any:

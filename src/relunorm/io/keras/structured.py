@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from relunorm import matrix as mx
+from relunorm.errors import UnsupportedFormatError
 from relunorm.io.graph.operations import same_padding
+from relunorm.network import Activation
 from relunorm.network.structure import Geometry, Step, Structure
 
 
@@ -109,10 +112,7 @@ class _Writer:
             other = self.ordered(*inputs[1], order)
             return self.layers.Add(dtype=self.dtype)([value, other]), order
         if step.kind == "activation" and step.activation is not None:
-            if step.activation.kind == "relu":
-                return self.layers.ReLU(dtype=self.dtype)(value), order
-            slope = step.activation.slope
-            return self.layers.LeakyReLU(negative_slope=slope, dtype=self.dtype)(value), order
+            return self._activation(step.activation)(value), order
         if step.kind == "clip":
             return self.layers.ReLU(max_value=step.ends[1], dtype=self.dtype)(value), order
         if step.kind == "permute":
@@ -132,13 +132,27 @@ class _Writer:
             return self._upsampled(step, value), last
         return self._pooling(step, value), last
 
+    def _activation(self, activation: Activation) -> Any:
+        if activation.kind == "relu":
+            return self.layers.ReLU(dtype=self.dtype)
+        if activation.kind == "identity":  # read back as a linear stage
+            return self.layers.Identity(dtype=self.dtype)
+        if activation.slope < 0:
+            raise UnsupportedFormatError(
+                f"Keras' LeakyReLU takes no negative slope ({activation.slope})"
+            )
+        return self.layers.LeakyReLU(negative_slope=activation.slope, dtype=self.dtype)
+
     def _dense(self, step: Step, value: Any) -> Any:
-        weight = np.asarray(step.weight)
+        biased = step.bias is not None
         # Zero initializers do not draw from the random state.
-        dense = self.layers.Dense(len(weight), kernel_initializer="zeros", dtype=self.dtype)
+        dense = self.layers.Dense(
+            *step.shape, use_bias=biased, kernel_initializer="zeros", dtype=self.dtype
+        )
         result = dense(value)
-        dense.kernel.assign(np.ascontiguousarray(weight.T))
-        dense.bias.assign(step.bias)
+        dense.kernel.assign(np.ascontiguousarray(mx.dense(step.weight).T))
+        if biased:
+            dense.bias.assign(step.bias)
         return result
 
     def _convolution(self, step: Step, value: Any) -> Any:

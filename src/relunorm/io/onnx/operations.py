@@ -14,7 +14,7 @@ from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.graph.products import einsum, matmul
-from relunorm.io.onnx.node import Array, Node, reference
+from relunorm.io.onnx.file import Array, Node, reference
 from relunorm.io.onnx.shapes import SHAPES
 from relunorm.network.head import plain_labels
 

@@ -27,8 +27,16 @@ from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.walk import Call, Walk
-from relunorm.io.onnx.file import COLUMNS, parse, tensor_array, type_name, without_weights
-from relunorm.io.onnx.node import Node, check_count, reference
+from relunorm.io.onnx.file import (
+    COLUMNS,
+    Node,
+    check_count,
+    parse,
+    reference,
+    tensor_array,
+    type_name,
+    without_weights,
+)
 from relunorm.io.onnx.operations import (
     AFTER,
     FOLLOWERS,

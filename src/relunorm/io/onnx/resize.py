@@ -14,7 +14,7 @@ import numpy as np
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.lower import CannotLower
-from relunorm.io.onnx.node import Array, Node, check_count
+from relunorm.io.onnx.file import Array, Node, check_count
 
 
 def resize(node: Node) -> Any:

@@ -15,7 +15,7 @@ from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.graph.products import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, sliding_windows
-from relunorm.io.onnx.node import STAGE, Array, Node, check_count, reference
+from relunorm.io.onnx.file import STAGE, Array, Node, check_count, reference
 from relunorm.io.onnx.resize import resize
 
 #: Conversions between these are taken as exact, as they are in torch.

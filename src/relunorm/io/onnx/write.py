@@ -28,8 +28,7 @@ from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.products import outputs_first
 from relunorm.io.graph.windows import Convolution, recover_convolution
-from relunorm.io.onnx.file import COLUMNS
-from relunorm.io.onnx.node import STAGE
+from relunorm.io.onnx.file import COLUMNS, STAGE
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 from relunorm.network.head import Step as HeadStep

@@ -1,18 +1,29 @@
-"""The three engines as searches that stop now and then and can part with work (`work.Work`)."""
+"""The three engines as searches that stop now and then and can part with work (`work.Work`).
+
+On processes, here or on a cluster, a search divides into independent parts (`work.divided`) that
+the network and the domain alone fix. So nothing but these travels: every task divides the search
+again, which is cheap, and runs its share of the parts. Put together in their order, the answers are
+what one process would have found.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.clock import NO_LIMIT, Teller
-from relunorm.domain import Box
+from relunorm.clock import INTERRUPTED, NO_LIMIT, TIME_LIMIT, Clock, Teller
+from relunorm.domain import Box, Domain
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.search.window import Window, open_window
 from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Work, divided, run
+from relunorm.sweep.ambient import Placement, ambient_jobs
+from relunorm.sweep.tasks import WorkerDiedError, spread
 
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
@@ -42,12 +53,11 @@ def parts(
     """A search in about ``count`` parts; with the same arguments, the same parts.
 
     Args:
+        network: without linear stages, with units.
         stop: of `Clock.watch`; where it was set meanwhile, the parts are not to be used.
     """
     net = window.pack(network, by_columns=method != "tree")
-    if not network.layers:
-        return [Part([_single(window, method)], None)]
-    return divided(_started(method, net, window, stop), count)
+    return divided(Part([], _started(method, net, window, stop)), count)
 
 
 def compile_engine(method: str, tell: Teller) -> None:
@@ -80,31 +90,12 @@ def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
     return array[:count] if 2 * count >= len(array) else array[:count].copy()
 
 
-class _EngineWork(Work):
-    """A search by one of the engines; each has its own `start` and `advance`."""
-
-    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
-        self._engine, self._net, self._search, self._stop = engine, net, search, stop
-
-    def more(self) -> bool:
-        return not self._engine.is_done(self._search)
-
-    def give(self) -> Any:
-        other = self._engine.give(self._search)
-        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
-
-    def remaining(self) -> float:
-        return self._engine.remaining(self._search)
-
-    def hidden(self) -> int:
-        return self._engine.hidden(self._search)
-
-    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any]:
-        """Room for patterns and points."""
-        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0])))
+def _buffers(net: Packed, size: int, pattern: int) -> tuple[Any, Any]:
+    """Room for patterns and points."""
+    return np.empty((size, pattern), np.uint8), np.empty((size, int(net.shape[0])))
 
 
-class PolygonWork(_EngineWork):
+class PolygonWork(Work):
     """`polygons`: two coordinates."""
 
     @classmethod
@@ -126,7 +117,7 @@ class PolygonWork(_EngineWork):
         return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
 
 
-class CellWork(_EngineWork):
+class CellWork(Work):
     """`cells`: three to six coordinates."""
 
     @classmethod
@@ -141,7 +132,7 @@ class CellWork(_EngineWork):
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
-        patterns, points = self._buffers(size, int(net.shape[2]))
+        patterns, points = _buffers(net, size, int(net.shape[2]))
         found, status = engine.run(net, self._search, patterns, points, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
@@ -153,7 +144,7 @@ class CellWork(_EngineWork):
         return Batch(packed, _used(points, found))
 
 
-class TreeWork(_EngineWork):
+class TreeWork(Work):
     """`tree`: any number of coordinates."""
 
     @classmethod
@@ -167,7 +158,7 @@ class TreeWork(_EngineWork):
     def advance(self, size: int) -> Batch | None:
         from relunorm.regions.kernels.tree import run
 
-        buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
+        buffers = _buffers(self._net, size, (int(self._net.shape[2]) + 7) // 8)
         found = run(self._net, self._search, *buffers)
         return Batch(*(_used(array, found) for array in buffers)) if found else None
 
@@ -203,3 +194,123 @@ def clipped(
             share = value[i] / (value[i] - value[j])
             kept.append(polygon[i] + share * (polygon[j] - polygon[i]))
     return np.array(kept).reshape(-1, 2)
+
+
+#: Parts of a search, whatever the backend and its workers: the same parts, the same bits.
+DIVISION = 64
+
+#: Tasks a worker gets, on average: few, since each divides the search again.
+TASKS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What a task found.
+
+    Attributes:
+        batches: those of every job the task ran, by job.
+        failures: linear programmes that did not converge.
+        hidden: how often a side thinner than the tolerance was left out.
+        stopped: whether a limit ended it.
+        beyond_cells: the message of a `CellLimitError`, or "".
+    """
+
+    batches: dict[int, list[Batch]] = field(default_factory=dict)
+    failures: int = 0
+    hidden: int = 0
+    stopped: bool = False
+    beyond_cells: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Searcher:
+    """A search, ready to travel; called with the jobs to run.
+
+    Attributes:
+        network: without linear stages.
+        clock: when to stop. Clocks of other machines should agree.
+    """
+
+    network: Network
+    domain: Domain | None
+    method: str
+    max_regions: int | None
+    clock: Clock
+
+    def __call__(self, jobs: Sequence[int]) -> Share:
+        """Run some of the jobs."""
+        with self.clock.watch() as stop:
+            return self._run(jobs, stop)
+
+    def _run(self, jobs: Sequence[int], stop: NDArray[np.uint8]) -> Share:
+        if self.clock.expired():
+            return Share(stopped=True)
+        window = open_window(self.network, self.domain)
+        budget = Budget(self.clock, self.max_regions)
+        found: dict[int, list[Batch]] = {}
+        try:
+            every = parts(self.method, self.network, window, DIVISION, stop)
+            if self.clock.expired():  # perhaps on the way: these are not everybody's parts
+                return Share(stopped=True)
+            for job in jobs:
+                part = every[job]
+                found[job] = list(part.found)
+                budget.book(sum(len(b.points) for b in part.found), lambda: 0.0)
+                if part.work.more() and not budget.spent:
+                    found[job] += run(part.work, 1, budget)
+                if budget.spent:
+                    return Share(found, budget.failures, budget.hidden, stopped=True)
+        except CellLimitError as error:
+            return Share(beyond_cells=str(error))
+        return Share(found, budget.failures, budget.hidden)
+
+
+def search_far(
+    network: Network,
+    domain: Domain | None,
+    method: str,
+    budget: Budget,
+    place: Placement,
+) -> list[Batch]:
+    """Every batch, in the order of one search.
+
+    Args:
+        network: without linear stages, with units.
+    """
+    with place.entered():
+        window = open_window(network, domain)
+        with budget.clock.watch() as stop:
+            jobs = len(parts(method, network, window, DIVISION, stop))
+        searcher = Searcher(network, domain, method, budget.max_regions, budget.clock)
+        return _gather(searcher, jobs, budget)
+
+
+def _gather(searcher: Searcher, jobs: int, budget: Budget) -> list[Batch]:
+    kept: dict[int, list[Batch]] = {}
+    # Neighbouring jobs are of similar size, so every task takes one here and one there.
+    count = min(jobs, TASKS * ambient_jobs())
+    tasks = [range(first, jobs, count) for first in range(count)]
+    try:
+        with closing(spread(searcher, tasks, go_on=lambda: not budget.reason)) as shares:
+            for _, share in shares:
+                _book(share, kept, jobs, budget)
+    except KeyboardInterrupt:
+        budget.stop(INTERRUPTED)
+    return [batch for job in sorted(kept) for batch in kept[job]]
+
+
+def _book(
+    share: Share | WorkerDiedError, kept: dict[int, list[Batch]], jobs: int, budget: Budget
+) -> None:
+    if isinstance(share, WorkerDiedError):
+        budget.stop("a worker process died")
+        return
+    if share.beyond_cells:
+        raise CellLimitError(share.beyond_cells)
+    kept.update(share.batches)
+    budget.failures += share.failures
+    budget.hidden += share.hidden
+    found = sum(len(batch.points) for some in share.batches.values() for batch in some)
+    budget.book(found, lambda: len(kept) / jobs)
+    if share.stopped and budget.clock.limited:
+        budget.stop(TIME_LIMIT)

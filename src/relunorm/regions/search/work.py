@@ -10,9 +10,10 @@ seconds, and why it ended before its end.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from relunorm.arguments import whole_number
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.errors import RelunormError
+from relunorm.regions.kernels.pack import Packed
 
 
 class CellLimitError(RelunormError, ValueError):
@@ -103,42 +105,49 @@ class Batch(NamedTuple):
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
-class Work(ABC):
-    """A search that stops now and then."""
+class Work:
+    """A search by one of the engines, which stops now and then; each has its own `advance`.
 
-    @abstractmethod
-    def more(self) -> bool:
-        """Whether there is anything left to search."""
+    Args:
+        engine: the module of its kernels. search: its state.
+        stop: of `Clock.watch`.
+    """
 
-    @abstractmethod
+    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
+        self._engine, self._net, self._search, self._stop = engine, net, search, stop
+
     def advance(self, size: int) -> Batch | None:
         """Go on until at most ``size`` regions are found or the time is up; None if none was."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def more(self) -> bool:
+        """Whether there is anything left to search."""
+        return not self._engine.is_done(self._search)
+
     def give(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
+        other = self._engine.give(self._search)
+        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
-    @abstractmethod
     def remaining(self) -> float:
         """An estimate of the share of all the work that is left here."""
+        return self._engine.remaining(self._search)
 
-    @abstractmethod
     def hidden(self) -> int:
         """How often a side thinner than the tolerance was left out."""
+        return self._engine.hidden(self._search)
 
     def failures(self) -> int:
         """Decisions that could not be made."""
         return 0
 
 
-class _Task:
-    """One search, what it found, and the task whose regions come after its own."""
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What was found of a part of a search, and the search for the rest of it."""
 
-    __slots__ = ("after", "batches", "work")
-
-    def __init__(self, work: Work, after: _Task | None):
-        self.work, self.after = work, after
-        self.batches: list[Batch] = []
+    found: list[Batch]
+    work: Work
 
 
 def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
@@ -146,27 +155,56 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
 
     Ctrl-C ends the search and keeps what was found. The kernels release the interpreter lock.
     """
-    first = _Task(work, None)
+    parts = [Part([], work)]
     try:
-        if workers == 1:
-            _alone(first, budget)
+        if workers > 1 and _advance(parts[0], parts, budget, next(budget.sizes(shared=True))):
+            _together(parts, workers, budget)
         else:
-            _Crew(first, workers, budget).finish()
+            _finish(parts[0], parts, budget)
     except KeyboardInterrupt:
         budget.stop(INTERRUPTED)
-    found = []
-    for task in _in_order(first):
-        found += task.batches
-        budget.failures += task.work.failures()
-        budget.hidden += task.work.hidden()
-    return found
+    budget.failures += sum(part.work.failures() for part in parts)
+    budget.hidden += sum(part.work.hidden() for part in parts)
+    return [batch for part in parts for batch in part.found]
 
 
-class Part(NamedTuple):
-    """What was found of a part of a search while it was divided, and the rest of it."""
+def _together(parts: list[Part], workers: int, budget: Budget) -> None:
+    """Finish a search on several threads; what one of them gives away is put behind its own."""
+    lock, busy = threading.Lock(), 0
+    tasks: list[Future[None]] = []
 
-    found: list[Batch]
-    work: Work | None
+    def begin(part: Part) -> None:
+        nonlocal busy
+        busy += 1
+        tasks.append(pool.submit(serve, part))
+
+    def share(part: Part) -> None:
+        with lock:
+            while busy < workers and (other := part.work.give()) is not None:
+                given = Part([], other)
+                parts.insert(parts.index(part) + 1, given)
+                begin(given)
+
+    def serve(part: Part) -> None:
+        nonlocal busy
+        try:
+            _finish(part, parts, budget, share)
+        except BaseException:
+            budget.stop(INTERRUPTED)  # the others end with their batch
+            raise
+        finally:
+            with lock:
+                busy -= 1
+
+    with ThreadPoolExecutor(workers) as pool:
+        with lock:
+            begin(parts[0])
+        try:
+            while tasks:
+                tasks.pop().result()
+        except BaseException:
+            budget.stop(INTERRUPTED)
+            raise
 
 
 #: Regions looked for between two attempts to divide a search that is too small to share as yet.
@@ -175,123 +213,50 @@ _STRIDE = 16
 _ATTEMPTS = 64
 
 
-def divided(work: Work, count: int) -> list[Part]:
+def divided(whole: Part, count: int) -> list[Part]:
     """A search in at most ``count`` independent parts, in its order: the largest gives first.
 
     Deterministic, so that whoever divides the same search gets the same parts.
     """
-    tasks, attempts = [_Task(work, None)], 0
-    while len(tasks) < count and attempts < _ATTEMPTS:
-        open_ = [task for task in tasks if task.work.more()]
+    parts, attempts = [whole], 0
+    while len(parts) < count and attempts < _ATTEMPTS:
+        open_ = [part for part in parts if part.work.more()]
         if not open_:
             break
-        largest = max(open_, key=lambda task: task.work.remaining())
+        largest = max(open_, key=lambda part: part.work.remaining())
         other = largest.work.give()
         if other is None:
             attempts += 1
             batch = largest.work.advance(_STRIDE)
             if batch is not None:
-                largest.batches.append(batch)
+                largest.found.append(batch)
         else:
-            tasks.insert(tasks.index(largest) + 1, _Task(other, None))
-    return [Part(task.batches, task.work) for task in tasks]
+            parts.insert(parts.index(largest) + 1, Part([], other))
+    return parts
 
 
-def _in_order(task: _Task | None) -> Iterator[_Task]:
-    while task is not None:
-        yield task
-        task = task.after
-
-
-def _alone(task: _Task, budget: Budget) -> None:
-    work = task.work
-    for size in budget.sizes(shared=False):
-        batch = work.advance(size)
-        if batch is not None:
-            task.batches.append(batch)
-        budget.book(0 if batch is None else len(batch.points), lambda: 1.0 - work.remaining())
-        if not work.more():
+def _finish(
+    part: Part, parts: list[Part], budget: Budget, share: Callable[[Part], None] | None = None
+) -> None:
+    """All that is left of a part but what it shares, unless the budget ends before."""
+    for size in budget.sizes(shared=share is not None):
+        if not part.work.more():
             return
         if budget.spent:
             budget.stop(budget.spent)
             return
+        if _advance(part, parts, budget, size) and share is not None:
+            share(part)
 
 
-class _Crew:
-    """Threads that share a search; the calling thread is one of them."""
+def _advance(part: Part, parts: list[Part], budget: Budget, size: int) -> bool:
+    """One batch more of a part; whether anything is left of it."""
+    batch = part.work.advance(size)
+    if batch is not None:
+        part.found.append(batch)
 
-    def __init__(self, first: _Task, workers: int, budget: Budget):
-        self._first, self._budget = first, budget
-        self._waiting = [first]  # tasks nobody has taken
-        self._hungry, self._busy = workers, 0  # workers without a task and with one
-        self._unborn = workers - 1  # threads not started: they are when there is a task for them
-        self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()
-        self._errors: list[BaseException] = []
+    def done() -> float:  # others go on meanwhile, so it is an estimate
+        return min(1.0, max(0.0, 1.0 - sum(each.work.remaining() for each in parts)))
 
-    def finish(self) -> None:
-        """Work until nothing is left, or the budget ends."""
-        self._serve()
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
-
-    def _serve(self) -> None:
-        while (task := self._take()) is not None:
-            try:
-                self._go_on(task)
-            except BaseException as error:
-                self._budget.stop(INTERRUPTED)
-                self._errors.append(error)
-            with self._changed:
-                self._hungry += 1
-                self._busy -= 1
-                self._changed.notify_all()
-
-    def _take(self) -> _Task | None:
-        """A task; None once all are done."""
-        with self._changed:
-            while not self._waiting and self._busy:
-                self._changed.wait()
-            if not self._waiting:
-                return None
-            self._hungry -= 1
-            self._busy += 1
-            return self._waiting.pop()
-
-    def _go_on(self, task: _Task) -> None:
-        work, budget = task.work, self._budget
-        for size in budget.sizes(shared=True):
-            if budget.spent:
-                budget.stop(budget.spent)
-                return
-            batch = work.advance(size)
-            if batch is not None:
-                task.batches.append(batch)
-            budget.book(0 if batch is None else len(batch.points), self._done)
-            if not work.more():
-                return
-            with self._changed:
-                self._share(task)
-
-    def _done(self) -> float:
-        """The share of the work done; others go on meanwhile, so it is an estimate."""
-        left = sum(task.work.remaining() for task in _in_order(self._first))
-        return min(1.0, max(0.0, 1.0 - left))
-
-    def _share(self, task: _Task) -> None:
-        """Give a part of the task to each worker that waits for one."""
-        while self._hungry > len(self._waiting):
-            other = task.work.give()
-            if other is None:
-                return
-            task.after = _Task(other, task.after)
-            self._waiting.append(task.after)
-            if self._unborn:
-                self._unborn -= 1
-                thread = threading.Thread(target=self._serve)
-                self._threads.append(thread)
-                thread.start()
-            else:
-                self._changed.notify()
+    budget.book(0 if batch is None else len(batch.points), done)
+    return part.work.more()

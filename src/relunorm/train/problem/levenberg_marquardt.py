@@ -58,7 +58,6 @@ class Solution:
         point: the best point of every member.
         loss: (B,) its loss.
         iterations: how many iterations ran.
-        converged: (B,) whether the member stopped moving before the iterations ran out.
         curve: the smallest loss over members, after every iteration.
         interrupted: whether Ctrl-C ended the run; the point is then the best until it.
     """
@@ -66,7 +65,6 @@ class Solution:
     point: Point
     loss: Tensor
     iterations: int
-    converged: Tensor
     curve: list[float]
     interrupted: bool = False
 
@@ -120,7 +118,7 @@ def minimize(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return Solution(point, model.loss, done, still, curve, interrupted)
+    return Solution(point, model.loss, done, curve, interrupted)
 
 
 class _Pace:
