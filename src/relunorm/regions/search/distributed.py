@@ -20,7 +20,7 @@ from relunorm.network import Network
 from relunorm.regions.search.engines import parts
 from relunorm.regions.search.window import open_window
 from relunorm.regions.search.work import Batch, Budget, CellLimitError, run
-from relunorm.sweep.ambient import Placement, ambient_jobs
+from relunorm.sweep.backends import Placement, ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
 #: Parts of a search, whatever the backend and its workers: the same parts, the same bits.
