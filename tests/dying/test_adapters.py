@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor
-from relunorm.dying.adapters import to_mlflow, to_tensorboard
-from relunorm.dying.adapters.callback import Reviving
+from relunorm.dying.adapters import Reviving, to_mlflow, to_tensorboard
 from relunorm.errors import InvalidInputError, MissingDependencyError
 
 

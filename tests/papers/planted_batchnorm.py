@@ -11,14 +11,14 @@ from planted_pieces import Lying
 
 from relunorm.batchnorm.gram import gram_step, kernel_gram
 from relunorm.batchnorm.random_nets import propagate
-from relunorm.papers.batchnorm.laws import both_signs, positive_entries, push, relu
-from relunorm.papers.batchnorm.theory.fixed_points import odd_state, symmetric_state
-from relunorm.papers.batchnorm.theory.full_rank import rank_bounds, sample_neuron_counts
-from relunorm.papers.batchnorm.theory.invariants import (
+from relunorm.papers.batchnorm import both_signs, positive_entries, push, relu
+from relunorm.papers.batchnorm.invariance import (
     invariant_alpha,
     invariant_gram,
     theorem14,
 )
+from relunorm.papers.batchnorm.theory.fixed_points import odd_state, symmetric_state
+from relunorm.papers.batchnorm.theory.full_rank import rank_bounds, sample_neuron_counts
 from relunorm.papers.batchnorm.theory.tree_model import (
     Tree,
     negative_transformation,

@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 from planted_pieces import Lying
 
-from relunorm.dying.basins import basin
-from relunorm.dying.cones import dead_below, firing_probability, linear_above
+from relunorm.dying.basins import basin, dead_below, firing_probability, linear_above
 from relunorm.network import Network
-from relunorm.papers.dying.laws import (
+from relunorm.papers.dying import (
     rotation,
     scaled_targets,
     standard_normal_plane,

@@ -10,8 +10,7 @@ import torch
 from relunorm.lipschitz.methods.theorem6 import theorem6
 from relunorm.network import Activation, Network
 from relunorm.papers.exhibit import he_network
-from relunorm.papers.pieces.examples import FIGURE2
-from relunorm.papers.pieces.laws import (
+from relunorm.papers.pieces import (
     constant_bound,
     count_bound,
     indicator,
@@ -22,6 +21,7 @@ from relunorm.papers.pieces.laws import (
     spectral_bound,
     tight_frame,
 )
+from relunorm.papers.pieces.examples import FIGURE2
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 

@@ -11,7 +11,7 @@ from relunorm.errors import InvalidDomainError
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.network.layer import Affine, Layer
-from relunorm.papers.reduced.laws import relu, step
+from relunorm.papers.reduced import relu, step
 
 
 @cache

@@ -13,16 +13,14 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.papers import (
     PAPERS,
-    TITLES,
     Check,
     Claim,
     Exhibit,
     Verdict,
     exhibits,
-    world_of,
+    items,
+    statements,
 )
-from relunorm.papers.checklist import CHECKLIST, WITHOUT_ROW, items
-from relunorm.papers.exhibit import judged
 from relunorm.papers.rescaling.lemma import lemma1, printed_construction
 from relunorm.papers.run import code_of
 
@@ -87,10 +85,9 @@ def test_a_verdict_follows_from_the_checks():
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_rows_cover_the_checklist(paper):
-    assert list(CHECKLIST[paper]) == list(exhibits(paper))
+    assert list(statements(paper)["exhibits"]) == list(exhibits(paper))
     assert len(set(items(paper))) == len(items(paper))  # none twice
-    assert all(CHECKLIST[paper].values())
-    assert set(CHECKLIST) == set(PAPERS) == set(TITLES)
+    assert all(statements(paper)["exhibits"].values())
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -158,10 +155,11 @@ def numbers_in(text):
 
 @pytest.mark.parametrize("paper", EQUATIONS)
 def test_every_numbered_equation_has_a_row_or_a_reason(paper):
-    named = set().union(*(numbers_in(name) for name in (*items(paper), *WITHOUT_ROW[paper])))
+    without = statements(paper)["without_row"]
+    named = set().union(*(numbers_in(name) for name in (*items(paper), *without)))
     assert set(EQUATIONS[paper]) <= named
-    assert all(len(reason) > 10 for reason in WITHOUT_ROW[paper].values())
-    assert not set(items(paper)) & set(WITHOUT_ROW[paper])
+    assert all(len(reason) > 10 for reason in without.values())
+    assert not set(items(paper)) & set(without)
 
 
 def column_free(claim):
@@ -172,22 +170,17 @@ def column_free(claim):
 def test_verdicts_of_the_exact_exhibits(paper, name, quick):
     """What is corrected does not hold as printed and does as corrected; the rest holds."""
     found = quick(paper, name)
-    assert {claim.item for claim in found.claims} == set(CHECKLIST[paper][name])
+    assert {claim.item for claim in found.claims} == set(statements(paper)["exhibits"][name])
     wrong = [(c.item, c.verdict.value, c.numbers) for c in found.claims if not column_free(c)]
     assert not wrong
     assert all(claim.printed and claim.basis for claim in found.claims)
 
 
-def test_judged_keeps_the_code_and_the_items():
-    def judge(found, world):
-        return [Claim("one", "p", passing())]
-
-    made = judged(lemma1, judge)
-    assert [claim.item for claim in made(world_of("rescaling", tiny=True)).claims] == ["one"]
-    first, second = code_of(made)
+def test_an_exhibit_says_where_its_code_is():
+    first = code_of(lemma1)
     assert first["name"] == "relunorm.papers.rescaling.lemma.lemma1"
     assert re.fullmatch(r"src/relunorm/papers/rescaling/lemma\.py:\d+", first["place"])
-    assert "def judge" in second["text"]
+    assert code_of(exhibits("reduced")["figure5.5"])["text"].startswith("def figure(")
 
 
 def test_every_exhibit_of_the_errata_page_exists():

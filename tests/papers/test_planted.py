@@ -19,8 +19,7 @@ import planted_reduced
 import planted_rescaling
 import pytest
 
-from relunorm.papers import PAPERS, exhibits, read_sample, world_of
-from relunorm.papers.checklist import CHECKLIST, items
+from relunorm.papers import PAPERS, exhibits, items, read_sample, statements, world_of
 from relunorm.papers.claim import Verdict
 
 #: Paper -> item -> the laws that its planted world replaces.
@@ -34,7 +33,7 @@ PLANTED = {
 CLAIMS = [
     (paper, name, item)
     for paper in PAPERS
-    for name, own in CHECKLIST[paper].items()
+    for name, own in statements(paper)["exhibits"].items()
     for item in own
 ]
 

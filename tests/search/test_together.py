@@ -23,7 +23,7 @@ from relunorm.questions.vnnlib import parse_vnnlib
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, Tape
 from relunorm.sweep import tasks
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 from relunorm.sweep.tasks import WorkerDiedError
 
 #: Tasks travel all the same, without the seconds that processes take to start.

@@ -105,7 +105,7 @@ def test_no_scheduler_is_said() -> None:
 
 def test_a_cluster_without_workers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="dask and distributed are optional")
-    monkeypatch.setattr(import_module("relunorm.sweep.dask_backend"), "PATIENCE", 0.5)
+    monkeypatch.setattr(import_module("relunorm.sweep.backends"), "PATIENCE", 0.5)
     with distributed.LocalCluster(
         n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:

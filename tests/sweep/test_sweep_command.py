@@ -10,7 +10,7 @@ import pytest
 
 from relunorm.cli import main
 from relunorm.errors import InvalidInputError
-from relunorm.sweep.script import grid, script_function
+from relunorm.sweep.function import grid, script_function
 
 SCRIPT = """
 from os import system

@@ -19,7 +19,7 @@ from sweep_functions import RUNS, change, measure, slow
 import relunorm as rn
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError, MissingDependencyError
-from relunorm.sweep.identity import source_version
+from relunorm.sweep.function import source_version
 from relunorm.sweep.record import dumps, loads
 
 JSON = st.recursive(
@@ -105,7 +105,7 @@ def test_the_store_spares_what_is_done(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_edit_of_the_module_counts_as_new_code(tmp_path: Path) -> None:
-    from relunorm.sweep.script import script_function
+    from relunorm.sweep.function import script_function
 
     script, store = tmp_path / "job.py", tmp_path / "s.sqlite"
     for text, resumed in (("1", 0), ("1", 1), ("2", 0)):
@@ -140,7 +140,7 @@ def test_shared_arguments_are_part_of_the_key_and_fresh_every_time(tmp_path: Pat
         found = rn.sweep(change, [{}], shared=shared, store=store)
         assert found.resumed == resumed
     assert items == [1, 2]
-    from relunorm.sweep.identity import digest
+    from relunorm.sweep.function import digest
 
     assert (
         digest(net, "x")

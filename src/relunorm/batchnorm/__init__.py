@@ -1,7 +1,7 @@
 """Batch normalization taken apart: probes and random deep networks.
 
 The exact models of seed 004 (the tree, cells and ranks, fixed points, invariants) are what its
-re-run rests on: they live in `relunorm.papers.batchnorm.theory` and are reached from here.
+re-run rests on: they live in `relunorm.papers.batchnorm` and are reached from here.
 Names are imported on first use.
 """
 

@@ -12,6 +12,10 @@ from relunorm.batchnorm.probes import LayerGeometry as LayerGeometry
 from relunorm.batchnorm.probes import geometry as geometry
 from relunorm.batchnorm.random_nets import Propagation as Propagation
 from relunorm.batchnorm.random_nets import propagate as propagate
+from relunorm.papers.batchnorm.invariance import check_invariant as check_invariant
+from relunorm.papers.batchnorm.invariance import invariant_alpha as invariant_alpha
+from relunorm.papers.batchnorm.invariance import invariant_gram as invariant_gram
+from relunorm.papers.batchnorm.invariance import theorem14 as theorem14
 from relunorm.papers.batchnorm.theory.coordinate import TreeLimit as TreeLimit
 from relunorm.papers.batchnorm.theory.fixed_points import FixedPoint as FixedPoint
 from relunorm.papers.batchnorm.theory.fixed_points import fixed_points as fixed_points
@@ -24,11 +28,6 @@ from relunorm.papers.batchnorm.theory.full_rank import RankCondition as RankCond
 from relunorm.papers.batchnorm.theory.full_rank import rank_bounds as rank_bounds
 from relunorm.papers.batchnorm.theory.full_rank import rank_condition as rank_condition
 from relunorm.papers.batchnorm.theory.full_rank import sample_neuron_counts as sample_neuron_counts
-from relunorm.papers.batchnorm.theory.invariants import check_invariant as check_invariant
-from relunorm.papers.batchnorm.theory.invariants import invariant_alpha as invariant_alpha
-from relunorm.papers.batchnorm.theory.invariants import invariant_gram as invariant_gram
-from relunorm.papers.batchnorm.theory.invariants import theorem13 as theorem13
-from relunorm.papers.batchnorm.theory.invariants import theorem14 as theorem14
 from relunorm.papers.batchnorm.theory.tree_model import ClusterCounts as ClusterCounts
 from relunorm.papers.batchnorm.theory.tree_model import Tree as Tree
 from relunorm.papers.batchnorm.theory.tree_model import cluster_count as cluster_count

@@ -124,10 +124,10 @@ class Geometry(Shown):
         }
 
     def figure(self) -> Any:
-        """One page of plots (a matplotlib figure): angles, ranks, norms, activity."""
-        from relunorm.batchnorm.probes_plot import draw
-
-        return draw(self)
+        """One page of plots (a matplotlib figure): angles, ranks, norms and activity through
+        depth, and the last layer's angles.
+        """
+        return _page(self)
 
     def __repr__(self) -> str:
         return f"Geometry({len(self.layers)} layers, {self.points} points)"
@@ -297,3 +297,112 @@ def _check_settings(settings: Settings) -> None:
         )
     if not 0 < settings.broad <= 1:
         raise InvalidInputError(f"broad is {settings.broad}, expected a share in (0, 1]")
+
+
+def _page(probe: Geometry) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    axes = figure.subplots(2, 3)
+    depth = np.arange(len(probe))
+    _draw_angles(axes[0, 0], probe, depth)
+    ranks = {"rank": _column(probe, "rank"), "soft rank": _column(probe, "soft_rank")}
+    _draw_curves(axes[0, 1], "rank of the batch", ranks, log=True)
+    norms = {"": _column(probe, "norm_ratio_scaled")}
+    _draw_curves(axes[0, 2], "(mean other norm / largest) x (n - 1)", norms, log=True)
+    axes[0, 2].axhline(1, color="grey", lw=0.8, ls=":")
+    broad, dead = (_column(probe, name) for name in ("broad_share", "dead"))
+    shares = {"broadly responding": 100 * broad, "dead": 100 * dead / _column(probe, "width")}
+    _draw_curves(axes[1, 0], "neurons (%)", shares)
+    _draw_last(axes[1, 1], axes[1, 2], probe.layers[-1])
+    for ax in (axes[0, 0], axes[0, 1], axes[0, 2], axes[1, 0]):
+        _name_layers(ax, [layer.name for layer in probe.layers])
+    if probe.points < 2:
+        for ax in (axes[0, 0], axes[0, 2], axes[1, 1], axes[1, 2]):
+            _say(ax, "needs at least two points")
+    odd = [layer.name for layer in probe.layers if layer.odd.count]
+    verdict = f"odd point from {_named(odd[0])} on" if odd else "no odd point"
+    points = f"{probe.points} point{'s' if probe.points != 1 else ''}"
+    figure.suptitle(f"Geometry of {points} {_where(probe)}: {verdict}")
+    return figure
+
+
+def _name_layers(ax: Any, names: list[str]) -> None:
+    """The layers' own names on the axis: at most twelve, evenly spaced, the first among them."""
+    step = -(-len(names) // 12)
+    shown = names[::step]
+    crowded = sum(map(len, shown)) > 40
+    ax.set_xticks(range(0, len(names), step), shown)
+    ax.tick_params(axis="x", labelsize=7, labelrotation=60 if crowded else 0)
+    ax.set_xlabel("layer")
+
+
+def _say(ax: Any, text: str) -> None:
+    """Words where there is nothing to draw."""
+    ax.set(xticks=[], yticks=[])
+    for line in list(ax.lines):
+        line.remove()
+    if ax.get_legend() is not None:
+        ax.get_legend().remove()
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color="grey")
+
+
+def _where(probe: Geometry) -> str:
+    """The input of a network is the first row of a probe, but not a layer."""
+    layers = len(probe) - (probe.layers[0].name == "input")
+    through = f"through {layers} layer{'s' if layers != 1 else ''}"
+    return through if layers else "at the input"
+
+
+def _named(name: str) -> str:
+    return "the input" if name == "input" else f"layer {name}"
+
+
+def _column(probe: Geometry, name: str) -> np.ndarray:
+    values = [getattr(layer, name) for layer in probe.layers]
+    return np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def _log_if_wide(ax: Any, values: np.ndarray) -> None:
+    """A logarithmic axis where a linear one would hide the small values, in plain numbers."""
+    if np.isfinite(values).all() and values.min() > 0 and values.max() > 20 * values.min():
+        from matplotlib.ticker import LogLocator
+
+        ax.set_yscale("log")
+        # a factor of 20 may hold a single power of ten
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
+
+
+def _draw_angles(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
+    empty = (np.nan,) * 7
+    quantiles = np.degrees([layer.angle_quantiles or empty for layer in probe.layers])
+    ax.fill_between(depth, quantiles[:, 1], quantiles[:, 5], alpha=0.15, label="5-95 %")
+    ax.fill_between(depth, quantiles[:, 2], quantiles[:, 4], alpha=0.3, label="25-75 %")
+    ax.plot(depth, np.degrees(_column(probe, "mean_angle")), "o-", ms=3, label="mean")
+    ax.plot(depth, np.degrees(_column(probe, "cluster_angle")), "--", label="without odd points")
+    ax.set(title="pairwise angles (degrees)")
+    ax.legend(fontsize=7)
+
+
+def _draw_curves(ax: Any, title: str, curves: dict[str, np.ndarray], log: bool = False) -> None:
+    """Numbers of the layers by name; on a logarithmic axis where a linear one hides small ones."""
+    for (name, values), marker in zip(curves.items(), "so", strict=False):
+        ax.plot(values, f"{marker}-", ms=3, label=name)
+    ax.set(title=title)
+    if log:
+        _log_if_wide(ax, np.concatenate(list(curves.values())))
+    if len(curves) > 1:
+        ax.legend(fontsize=7)
+
+
+def _draw_last(left: Any, right: Any, last: LayerGeometry) -> None:
+    """The last layer's angles, and those of pairs before and after it."""
+    left.bar(np.arange(36) * 5 + 2.5, last.angle_histogram, width=5)
+    left.set(title=f"angles after {_named(last.name)}", xlabel="degrees", ylabel="pairs")
+    pairs = np.degrees(last.pairs)
+    right.plot(pairs[:, 0], pairs[:, 1], ".", ms=2)
+    top = float(np.max(pairs, initial=1.0, where=np.isfinite(pairs)))
+    right.plot([0, top], [0, top], color="grey", lw=0.8, ls=":")
+    right.set(title="angle of a pair", xlabel="before the last layer", ylabel="after it")

@@ -1,11 +1,11 @@
 from relunorm.dying.basins import BasinMap as BasinMap
 from relunorm.dying.basins import basin as basin
-from relunorm.dying.cones import cone_position as cone_position
-from relunorm.dying.cones import dead_below as dead_below
-from relunorm.dying.cones import firing_probability as firing_probability
-from relunorm.dying.cones import in_dead_cone as in_dead_cone
-from relunorm.dying.cones import in_linear_cone as in_linear_cone
-from relunorm.dying.cones import linear_above as linear_above
+from relunorm.dying.basins import cone_position as cone_position
+from relunorm.dying.basins import dead_below as dead_below
+from relunorm.dying.basins import firing_probability as firing_probability
+from relunorm.dying.basins import in_dead_cone as in_dead_cone
+from relunorm.dying.basins import in_linear_cone as in_linear_cone
+from relunorm.dying.basins import linear_above as linear_above
 from relunorm.dying.diagnosis import Diagnosis as Diagnosis
 from relunorm.dying.diagnosis import diagnose as diagnose
 from relunorm.dying.revive.initial import he_ as he_

@@ -1,7 +1,11 @@
-"""Basin maps: which starting parameters of one unit reach the optimum and which die (figures 3-5).
+"""One unit: when it fires, the two cones in (w, b) where it never or always does, and basin maps,
+which of its starting parameters reach the optimum and which die (seed 002, figures 3-5).
 
-The field is homogeneous, so everything runs in theta / gamma: the optimum is (1, Delta / gamma)
-and a smaller gamma is a larger window on the same map.
+For x ~ N(0, I) the unit relu(w.x + b) fires with probability Phi(b / |w|) (seed 002, eq. 23), so
+both cones are bounds on b / |w|. The signs printed after (23) are wrong: docs/errata.md.
+
+The field of the maps is homogeneous, so everything runs in theta / gamma: the optimum is
+(1, Delta / gamma) and a smaller gamma is a larger window on the same map.
 """
 
 from __future__ import annotations
@@ -12,20 +16,130 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from relunorm.arguments import real_number, whole_number
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.display.shown import Shown
-from relunorm.dying.cones import dead_below
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: How far a covariance may be from symmetric and semidefinite, as a share of its largest entry.
+ROUNDING = 1e-6
 #: Classes of a start in `BasinMap.classes`.
 OPTIMUM, DEAD, OTHER = 0, 1, 2
+
+
+def cone_position(
+    w: ArrayLike, b: ArrayLike, mean: ArrayLike | None = None, covariance: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """How many standard deviations the mean pre-activation lies above 0.
+
+    h = (w.mean + b) / sqrt(w' C w); b / |w| for standard normal inputs. +-inf where w = 0.
+
+    Args:
+        w: shape (..., d). b: shape (...).
+        mean: of the inputs, 0 by default. covariance: of the inputs, the identity by default;
+            symmetric with no negative eigenvalue, up to 1e-6 of its largest entry.
+
+    >>> cone_position([[3.0, 4.0]], [-10.0]).tolist()
+    [-2.0]
+    """
+    w = np.asarray(w, dtype=np.float64)
+    b = np.asarray(b, dtype=np.float64)
+    if w.ndim < 1 or w.shape[:-1] != b.shape:
+        raise InvalidInputError(
+            f"w has shape {w.shape} and b {b.shape}; expected (..., d) and (...)"
+        )
+    if mean is not None:
+        b = b + w @ _fits(mean, (w.shape[-1],), "mean")
+    if covariance is None:
+        spread = np.linalg.norm(w, axis=-1)
+    else:
+        c = _covariance(covariance, w.shape[-1])
+        spread = np.sqrt(np.maximum(np.einsum("...i,ij,...j->...", w, c, w), 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        position = b / spread
+    return np.where(np.isnan(position), -np.inf, position)  # w = 0, b = 0: relu(0) never fires
+
+
+def firing_probability(
+    w: ArrayLike, b: ArrayLike, mean: ArrayLike | None = None, covariance: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """P(w.x + b > 0) for Gaussian x: Phi(b / |w|), seed 002 eq. (23). Exact for Gaussian inputs.
+
+    >>> round(float(firing_probability([1.0, 0.0], 0.0)), 3)
+    0.5
+    """
+    return ndtr(cone_position(w, b, mean, covariance))
+
+
+def dead_below(epsilon: float) -> float:
+    """Phi^-1(eps): a unit fires with probability below eps iff b/|w| is below this (not above
+    minus it, as printed after eq. 23).
+
+    >>> round(dead_below(1e-4), 3)
+    -3.719
+    """
+    return float(ndtri(_probability(epsilon)))
+
+
+def linear_above(epsilon: float) -> float:
+    """-Phi^-1(eps): a unit is off with probability below eps iff b/|w| is above this."""
+    return -float(ndtri(_probability(epsilon)))
+
+
+def in_dead_cone(
+    w: ArrayLike, b: ArrayLike, epsilon: float = 1e-4, **inputs: ArrayLike
+) -> NDArray[np.bool_]:
+    """Whether the firing probability is below eps. ``inputs``: mean and covariance."""
+    return cone_position(w, b, **inputs) < dead_below(epsilon)
+
+
+def in_linear_cone(
+    w: ArrayLike, b: ArrayLike, epsilon: float = 1e-4, **inputs: ArrayLike
+) -> NDArray[np.bool_]:
+    """Whether the probability of being off is below eps. ``inputs``: mean and covariance."""
+    return cone_position(w, b, **inputs) > linear_above(epsilon)
+
+
+def _probability(epsilon: float) -> float:
+    if not 0 < epsilon < 0.5:
+        raise InvalidInputError(f"epsilon is {epsilon}, expected a number between 0 and 0.5")
+    return float(epsilon)
+
+
+def _fits(value: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} has shape {array.shape}, expected {shape}, all finite")
+    return array
+
+
+def _covariance(value: ArrayLike, size: int) -> NDArray[np.float64]:
+    """A covariance, up to what rounding in float32 leaves of one."""
+    c = _fits(value, (size, size), "covariance")
+    largest = np.abs(c).max(initial=0.0)
+    if largest == 0:
+        return c
+    scaled = c / largest
+    apart = float(np.abs(scaled - scaled.T).max())
+    if apart > ROUNDING:
+        raise InvalidInputError(
+            f"covariance is not symmetric: entries across the diagonal differ by {apart:.1g} of "
+            "the largest one"
+        )
+    lowest = float(np.linalg.eigvalsh((scaled + scaled.T) / 2)[0])
+    if lowest < -ROUNDING:
+        raise InvalidInputError(
+            f"covariance has the negative eigenvalue {lowest * largest:.3g}, so it is none: some "
+            "combination of inputs would have a negative variance"
+        )
+    return c
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +175,6 @@ class BasinMap(Shown):
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The map in colours; returns the figure."""
-
         return plot_basin(self, ax=ax)
 
     @property
@@ -77,13 +190,10 @@ class BasinMap(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form with the classes as rows of digits."""
-        names = ("gamma", "beta", "eta", "delta", "extent", "near", "optimum", "dead", "other")
+        names = "gamma beta eta delta extent near optimum dead other moving steps point_steps"
         return {
             "schema": "relunorm.dying.basin/1",
-            **{name: float(getattr(self, name)) for name in names},
-            "moving": self.moving,
-            "steps": self.steps,
-            "point_steps": self.point_steps,
+            **entries(self, names),
             "grid": len(self.classes),
             "classes": ["".join(map(str, row)) for row in self.classes.tolist()],
         }
@@ -152,17 +262,11 @@ def basin(
     classes = np.where(reached, OPTIMUM, np.where(~moving & (end_b < 0), DEAD, OTHER))
     classes = classes.astype(np.int8).reshape(grid, grid)
     shares = [100 * float((classes == kind).mean()) for kind in (OPTIMUM, DEAD, OTHER)]
+    shares.append(100 * float(moving.mean()))
+    asked = map(float, (gamma, beta, eta, delta, extent, near))
     return BasinMap(
-        gamma=float(gamma),
-        beta=float(beta),
-        eta=float(eta),
-        delta=float(delta),
-        extent=float(extent),
-        near=float(near),
-        optimum=shares[0],
-        dead=shares[1],
-        other=shares[2],
-        moving=100 * float(moving.mean()),
+        *asked,
+        *shares,
         classes=classes,
         w=gamma * end_w.reshape(grid, grid),
         b=gamma * end_b.reshape(grid, grid),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.arguments import real_numbers
 from relunorm.clock import Clock
 from relunorm.display.shown import Shown, counted, entries
 from relunorm.domain import Domain
@@ -224,11 +225,8 @@ def diagnose(
 
 
 def _data(X: Any) -> NDArray[np.float64]:
-    """The rows as float64, checked; torch tensors are detached and copied to the host."""
-    try:
-        rows = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"X is not an array of numbers: {error}") from None
+    """The rows as float64, checked."""
+    rows = real_numbers("X", X).astype(np.float64, copy=False)
     if rows.ndim < 2 or not len(rows):
         raise InvalidInputError(f"X has shape {rows.shape}, expected (n, d) with at least one row")
     if not np.isfinite(rows).all():

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.arguments import real_numbers
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 
@@ -31,13 +32,8 @@ def _check(gamma: float, delta: float) -> tuple[float, float]:
 
 
 def _rows(y: Any, what: str) -> NDArray[np.float64]:
-    """Targets as (n, outputs), checked; torch tensors are detached and copied to the host."""
-    if hasattr(y, "detach"):
-        y = y.detach().cpu().double().numpy()
-    try:
-        array = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{what} is not an array of numbers: {error}") from None
+    """Targets as (n, outputs), checked."""
+    array = real_numbers(what, y).astype(np.float64, copy=False)
     if array.ndim not in (1, 2) or not array.size:
         raise InvalidInputError(f"{what} has shape {array.shape}, expected (n,) or (n, outputs)")
     if not np.isfinite(array).all():
@@ -69,10 +65,7 @@ class _Affine:
         if not hasattr(self, "mean_"):
             raise InvalidInputError(f"this {type(self).__name__} has seen no targets yet: fit it")
         if not hasattr(y, "ndim"):
-            try:
-                y = np.asarray(y, dtype=np.float64)
-            except (TypeError, ValueError) as error:
-                raise InvalidInputError(f"y is not an array of numbers: {error}") from None
+            y = real_numbers("y", y).astype(np.float64, copy=False)
         if not y.ndim:
             raise InvalidInputError("y is a single number, expected (n,) or (n, outputs)")
         outputs = 1 if y.ndim == 1 else y.shape[-1]
@@ -253,8 +246,7 @@ def rescale_targets(network: Network, gamma: float, delta: float = 0.0) -> Netwo
     >>> float(net([1.0])[0]), float(small([1.0])[0])
     (10.0, 0.001)
     """
-    if not (math.isfinite(gamma) and gamma > 0 and math.isfinite(delta)):
-        raise InvalidInputError(f"gamma={gamma}, delta={delta}: expected finite, gamma above 0")
+    gamma, delta = _check(gamma, delta)
     scale = [1.0]
     depth = [0]
     for layer in network.layers:
@@ -285,8 +277,7 @@ def single_factor(network: Network, gamma: float) -> float | None:
     >>> single_factor(Network.from_weights([[[2.0]], [[3.0]]]), 4.0)
     2.0
     """
-    if not (math.isfinite(gamma) and gamma > 0):
-        raise InvalidInputError(f"gamma is {gamma}, expected a finite number above 0")
+    gamma, _ = _check(gamma, 0.0)
     plain = network.is_chain and all(
         layer.activation.kind in ("relu", "leaky") for layer in network.layers
     )

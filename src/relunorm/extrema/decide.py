@@ -24,7 +24,7 @@ from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import MARGIN
 from relunorm.search.tape import Tape
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 
 @accepts("network", domains=("domain",))

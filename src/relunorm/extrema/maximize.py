@@ -23,7 +23,7 @@ from relunorm.network import Network
 from relunorm.search.engine import Search
 from relunorm.search.proof import MARGIN
 from relunorm.search.tape import Tape
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 #: Width of the interval that counts as exact, relative to max(1, |maximum|).
 TOLERANCE = 1e-9

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -21,7 +21,7 @@ from relunorm.errors import InvalidInputError
 Statistic = Literal["auto", "rms", "std"]
 
 
-class DecomposedBatchNorm(nn.Module):
+class DecomposedBatchNorm(_NormBase):
     """Normalize each channel over the batch: y = ((x - mean) / s) * weight + bias, each part on its
     own.
 
@@ -68,50 +68,22 @@ class DecomposedBatchNorm(nn.Module):
         dtype: torch.dtype | None = None,
         bias: bool = True,
     ):
-        super().__init__()
         features = whole_number("features", features, 1)
-        self.features = features
+        momentum = None if momentum is None else real_number("momentum", momentum)
+        if real_number("eps", eps) < 0:
+            raise InvalidInputError(f"eps is {eps}, expected at least 0: it is added to a variance")
+        super().__init__(features, float(eps), momentum, affine, track_running_stats, device, dtype)
+        if not bias:
+            self.register_parameter("bias", None)
         self.recenter = bool(recenter)
         self.rescale = bool(rescale)
         self.statistic = statistic
         resolve_statistic(statistic, self.recenter)
-        self.momentum = None if momentum is None else real_number("momentum", momentum)
-        self.eps = real_number("eps", eps)
-        if self.eps < 0:
-            raise InvalidInputError(f"eps is {eps}, expected at least 0: it is added to a variance")
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        where: dict[str, Any] = {"device": device, "dtype": dtype}
-        weight = nn.Parameter(torch.ones(features, **where)) if affine else None
-        self.register_parameter("weight", weight)
-        shift = nn.Parameter(torch.zeros(features, **where)) if affine and bias else None
-        self.register_parameter("bias", shift)
-        tracked = track_running_stats
-        self.register_buffer("running_mean", torch.zeros(features, **where) if tracked else None)
-        self.register_buffer("running_var", torch.ones(features, **where) if tracked else None)
-        count = torch.tensor(0, dtype=torch.long, device=device) if tracked else None
-        self.register_buffer("num_batches_tracked", count)
 
     @property
     def resolved_statistic(self) -> Literal["rms", "std"]:
         """The statistic rescaling divides by, with "auto" decided."""
         return resolve_statistic(self.statistic, self.recenter)
-
-    def reset_running_stats(self) -> None:
-        """Running mean 0, running variance 1, no batches seen."""
-        if self.running_mean is not None and self.running_var is not None:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.zero_()
-
-    def reset_parameters(self) -> None:
-        """Running statistics as new; weight 1, bias 0."""
-        self.reset_running_stats()
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         # two conditions, for the compiler of torch.jit skips the inner one only so
@@ -231,38 +203,15 @@ class DecomposedBatchNorm(nn.Module):
                 f"DecomposedBatchNorm: input has {x.dim()} axes, expected (N, C) up to "
                 "(N, C, D, H, W)"
             )
-        if x.shape[1] != self.features:
+        if x.shape[1] != self.num_features:
             raise InvalidInputError(
                 f"DecomposedBatchNorm: input has {x.shape[1]} channels on axis 1, "
-                f"expected {self.features}"
+                f"expected {self.num_features}"
             )
 
     def extra_repr(self) -> str:
         parts = f"recenter={self.recenter}, rescale={self.rescale}, statistic={self.statistic!r}"
-        rest = f"eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
-        return f"{self.features}, {parts}, {rest}"
-
-    # BatchNorm version 2 stores num_batches_tracked; older state dicts lack it, as in torch
-    _version = 2
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        version = local_metadata.get("version", None)
-        key = prefix + "num_batches_tracked"
-        old = (version is None or version < 2) and self.num_batches_tracked is not None
-        if old and key not in state_dict:
-            state_dict[key] = self.num_batches_tracked
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        return f"{parts}, {super().extra_repr()}"
 
 
 def decompose(
@@ -339,9 +288,8 @@ def _refuse_unknown(module: nn.Module) -> None:
 def _convert(
     old: _BatchNorm | DecomposedBatchNorm, recenter: bool, rescale: bool, statistic: Statistic
 ) -> DecomposedBatchNorm:
-    features = old.features if isinstance(old, DecomposedBatchNorm) else old.num_features
     new = DecomposedBatchNorm(
-        features, recenter, rescale, statistic, old.momentum, old.eps, False, False
+        old.num_features, recenter, rescale, statistic, old.momentum, old.eps, False, False
     )
     new.affine, new.track_running_stats = old.affine, old.track_running_stats
     for name in ("weight", "bias"):

@@ -13,9 +13,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import wraps
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -186,28 +185,6 @@ def draw_margins(claims: Sequence[Claim]) -> Any:
 
 
 Make = Callable[..., Exhibit]
-
-
-def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make:
-    """``make`` with the claims that ``judge`` reads off its table."""
-
-    @wraps(source_of(make))
-    def run(world: Any) -> Exhibit:
-        found = make(world)
-        return replace(found, claims=tuple(judge(found, world)))
-
-    run.__doc__ = make.__doc__  # that of a partial says more than its function's
-    run.judge = judge  # type: ignore[attr-defined]
-    return run
-
-
-def source_of(make: Any) -> Any:
-    """The function that was written down: behind `judged` and `functools.partial`."""
-    while True:
-        inner = getattr(make, "__wrapped__", None) or getattr(make, "func", None)
-        if inner is None:
-            return make
-        make = inner
 
 
 def cell(value: Any) -> str:

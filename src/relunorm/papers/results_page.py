@@ -181,11 +181,11 @@ def _table(document: dict[str, Any]) -> str:
 
 
 def _code(outcome: Outcome) -> str:
-    return "".join(
-        f"<details><summary>code: <code>{escape(part['name'])}</code> "
-        f'<span class="small">{escape(part["place"])}</span></summary>'
-        f"<pre><code>{escape(part['text'])}</code></pre></details>"
-        for part in code_of(outcome.task.make)
+    code = code_of(outcome.task.make)
+    return (
+        f"<details><summary>code: <code>{escape(code['name'])}</code> "
+        f'<span class="small">{escape(code["place"])}</span></summary>'
+        f"<pre><code>{escape(code['text'])}</code></pre></details>"
     )
 
 

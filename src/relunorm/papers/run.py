@@ -22,10 +22,9 @@ from typing import Any
 
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
-from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
-from relunorm.papers.checklist import CHECKLIST, COSTS
-from relunorm.papers.exhibit import Exhibit, Make, draw_margins, source_of
-from relunorm.sweep.identity import identify, source_version
+from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, statements, world_of
+from relunorm.papers.exhibit import Exhibit, Make, draw_margins
+from relunorm.sweep.function import identify, source_version
 from relunorm.sweep.record import Run
 from relunorm.sweep.store import Store
 from relunorm.sweep.sweep import sweep
@@ -63,12 +62,12 @@ class Task:
     @property
     def items(self) -> tuple[str, ...]:
         """What its claims are to decide."""
-        return CHECKLIST[self.paper][self.name]
+        return tuple(statements(self.paper)["exhibits"][self.name])
 
     @property
     def cost(self) -> float:
         """Processor seconds of the quick version, for the order and the time left only."""
-        return COSTS[self.paper].get(self.name, 1.0)
+        return statements(self.paper)["costs"].get(self.name, 1.0)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class Outcome:
             "seed": TITLES[self.task.paper].split(":")[0].split()[1],
             "exhibit": self.task.name,
         }
-        code = {"code": code_of(make)[0]["place"], "ran": what_ran(make)}
+        code = {"code": code_of(make)["place"], "ran": what_ran(make)}
         if self.document is None:
             said = {"numbers": self.error, "number": self.error, "basis": "", "verdict": FAILED}
             empty = {"printed": "", "corrected": "", **said}
@@ -301,21 +300,15 @@ def what_ran(make: Make) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def code_of(make: Make) -> list[dict[str, Any]]:
-    """Where an exhibit's code is: the function that makes it and, if apart, the one that judges it.
+def code_of(make: Make) -> dict[str, str]:
+    """Where the code of an exhibit is: the name of its function, the line of its file, its text.
 
     >>> from relunorm.papers import exhibits
-    >>> code_of(exhibits("dying")["figure4"])[0]["name"]
+    >>> code_of(exhibits("dying")["figure4"])["name"]
     'relunorm.papers.dying.basin_maps.figure4'
     """
-    found = []
-    for function in (source_of(make), getattr(make, "judge", None)):
-        if function is None:
-            continue
-        lines, first = inspect.getsourcelines(function)
-        module = function.__module__
-        file = module.replace(".", "/") + ".py"
-        place = f"src/{file}:{first}"
-        name = f"{module}.{function.__qualname__}"
-        found.append({"name": name, "place": place, "text": "".join(lines)})
-    return found
+    function: Any = getattr(make, "func", make)  # behind a partial
+    lines, first = inspect.getsourcelines(function)
+    module = function.__module__
+    place = f"src/{module.replace('.', '/')}.py:{first}"
+    return {"name": f"{module}.{function.__qualname__}", "place": place, "text": "".join(lines)}

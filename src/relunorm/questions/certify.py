@@ -22,7 +22,7 @@ from relunorm.questions.neighbourhood import attack_all, quick_radius
 from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.questions.rows import Rows, is_real
 from relunorm.search.engine import warm_up
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 #: Doublings of the radius in the search for a first adversarial input.
 DOUBLINGS = 60

@@ -25,7 +25,7 @@ from relunorm.search.document import Document
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
 

@@ -23,7 +23,7 @@ from relunorm.regions.partition import Regions
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window
 from relunorm.regions.search.work import Batch, Budget, CellLimitError
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 
 @accepts("network", domains=("domain",))

@@ -42,7 +42,7 @@ from relunorm.search.root import (
 )
 from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
-from relunorm.sweep.ambient import Placement
+from relunorm.sweep.backends import Placement
 
 #: With few inputs coordinates are cut while more units than this are open.
 OPEN_UNITS = 28

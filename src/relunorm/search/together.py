@@ -80,7 +80,7 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
     """
     if search.settled(clock):
         return
-    from relunorm.sweep.ambient import ambient_jobs
+    from relunorm.sweep.backends import ambient_jobs
     from relunorm.sweep.tasks import WorkerDiedError, spread
 
     def go_on() -> bool:

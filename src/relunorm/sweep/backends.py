@@ -1,25 +1,91 @@
-"""Where tasks run: joblib's backends, with clusters that are started and closed here if need be."""
+"""Where tasks run: threads of this process, or tasks that joblib carries away, to clusters that are
+started and closed here if need be.
+
+joblib is imported where it is first needed: searches ask for their `Placement` without it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-import joblib
+import numpy as np
 
-from relunorm.errors import InvalidInputError, MissingDependencyError
-from relunorm.sweep.ambient import worker_count
+from relunorm.errors import InvalidInputError, MissingDependencyError, RelunormError
+
+BACKENDS = ("sequential", "threading", "loky", "dask", "ray")
 
 #: Seconds a Dask scheduler has to answer.
 ANSWER = 30
 
-BACKENDS = ("sequential", "threading", "loky", "dask", "ray")
+#: Seconds a Dask cluster may be without any worker, as while all of them start again.
+PATIENCE = 60
 
 #: Memory for the objects of a Ray started here; runs are small.
 RAY_MEMORY = 100 * 2**20
+
+
+def ambient_jobs() -> int:
+    """Jobs of the ``joblib.parallel_config`` around the caller; 1 without one.
+
+    Whoever made one has imported joblib, so nothing is imported here.
+    """
+    joblib = sys.modules.get("joblib")
+    return 1 if joblib is None else int(joblib.effective_n_jobs(None))
+
+
+class Placement:
+    """What ``workers``, ``backend`` and ``scheduler`` of a search mean, checked.
+
+    Tasks travel (``far``) with a backend, and inside a ``joblib.parallel_config`` of several jobs
+    where no number of workers is given; else ``threads`` share the work here.
+
+    >>> Placement(workers=2).threads, Placement(workers=2).far, Placement(backend="loky").far
+    (2, False, True)
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        backend: str | None = None,
+        scheduler: str | None = None,
+    ):
+        self.threads = worker_count(workers)
+        self.asked = backend, scheduler, workers
+        self.far = backend is not None or scheduler is not None
+        if self.far:
+            check(*self.asked)
+        elif workers is None:
+            self.far = ambient_jobs() > 1
+        self._inside = False
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Have what joblib runs in the block run there; within itself this does nothing more."""
+        if self._inside or not self.far:
+            yield
+            return
+        with placed(*self.asked):
+            self._inside = True
+            try:
+                yield
+            finally:
+                self._inside = False
+
+
+def worker_count(workers: int | None) -> int:
+    """How many workers: 1 by default, all cores for -1."""
+    if workers is None:
+        return 1
+    whole = isinstance(workers, (int, np.integer)) and not isinstance(workers, bool)
+    if not whole or (workers < 1 and workers != -1):
+        raise InvalidInputError(f"workers is {workers!r}; expected at least 1, or -1 for all cores")
+    return (os.cpu_count() or 1) if workers == -1 else int(workers)
 
 
 @contextmanager
@@ -35,6 +101,8 @@ def placed(
             it a cluster of local processes is started, and closed at the end of the block.
         workers: tasks at a time; all cores if omitted. A running cluster decides for itself.
     """
+    import joblib
+
     check(backend, scheduler, workers)
     if backend is None and workers is None:
         yield
@@ -67,20 +135,74 @@ def check(backend: str | None, scheduler: str | None, workers: int | None) -> No
 
 
 def _count(workers: int | None) -> int:
+    import joblib
+
     return joblib.cpu_count() if workers in (None, -1) else int(workers)
+
+
+@cache
+def _telling_dask_backend() -> type:
+    """joblib's Dask backend, told of tasks whose workers died, and used for one worker too.
+
+    Distributed starts a task again when its worker dies, and after a few deaths marks it as failed
+    (``KilledWorker``). joblib's backend then fills the future but never calls back, so that the
+    caller waits for ever; here an error calls back too. And where there is one job at a time joblib
+    runs it in the calling process: wrong for a cluster of one worker, or of one that is left while
+    another starts again.
+    """
+    from joblib._dask import DaskDistributedBackend
+
+    class Lost(Exception):
+        """In place of a result, what happened."""
+
+    class TellingDaskBackend(DaskDistributedBackend):
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(*args, **{"wait_for_workers_timeout": PATIENCE, **options})
+
+        def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Any:
+            future = super().submit(func, callback)
+
+            def tell(done: Future[Any]) -> None:
+                error = done.exception()
+                if error is not None and callback is not None:
+                    callback(Lost(error))
+
+            future.add_done_callback(tell)
+            return future
+
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            try:
+                return max(2, super().effective_n_jobs(n_jobs))
+            except TimeoutError:
+                raise InvalidInputError(
+                    f"the Dask cluster has no worker after {self.wait_for_workers_timeout} s; "
+                    "start some with `dask worker ADDRESS`"
+                ) from None
+
+        def retrieve_result_callback(self, out: Any) -> Any:
+            if isinstance(out, Lost):
+                raise out.args[0]
+            try:
+                return super().retrieve_result_callback(out)
+            except CancelledError as error:
+                raise RelunormError(
+                    f"the Dask scheduler has gone ({error}). What a store holds is kept; run again"
+                ) from error
+
+    return TellingDaskBackend
 
 
 @contextmanager
 def _dask(scheduler: str | None, workers: int | None) -> Iterator[None]:
+    import joblib
+
     try:
         from distributed import Client, LocalCluster
-
-        from relunorm.sweep.dask_backend import register
     except ImportError as error:
         raise MissingDependencyError(
             f"backend='dask' needs dask and distributed ({error}): pip install 'relunorm[dask]'"
         ) from None
-    register()
+    joblib.register_parallel_backend("relunorm-dask", _telling_dask_backend())
     if scheduler is None:
         # Port 0: any free one, so that two clusters do not quarrel over the dashboard's.
         options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
@@ -104,6 +226,8 @@ def _dask(scheduler: str | None, workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _ray(scheduler: str | None, workers: int | None) -> Iterator[None]:
+    import joblib
+
     try:
         import ray
         from ray.util.joblib import register_ray

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.errors import StoreError
-from relunorm.sweep import export
-from relunorm.sweep.record import Run
+from relunorm.sweep.record import Run, Tabled, order, table
 
 #: SQLite's field for the program that owns a file: "rnsw".
 APPLICATION = 0x726E7377
@@ -60,7 +59,7 @@ _ADVICE = {
 }
 
 
-class Store(export.Tabled):
+class Store(Tabled):
     """Finished runs in a file.
 
     Args:
@@ -182,7 +181,7 @@ class Store(export.Tabled):
         query = "SELECT * FROM runs" + ("" if function is None else " WHERE function = ?")
         with self._explained("read"):
             rows = self._open.execute(query, () if function is None else (function,)).fetchall()
-        return sorted((Run(*row) for row in rows), key=export.order)
+        return sorted((Run(*row) for row in rows), key=order)
 
     def __len__(self) -> int:
         with self._explained("read"):
@@ -190,7 +189,7 @@ class Store(export.Tabled):
 
     def table(self, function: str | None = None) -> list[dict[str, Any]]:
         """The runs as flat rows: parameters, status, message, results."""
-        return export.table(self.runs(function))
+        return table(self.runs(function))
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""

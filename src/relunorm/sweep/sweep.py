@@ -10,16 +10,15 @@ from typing import Any
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.display.shown import entries
-from relunorm.sweep import export
 from relunorm.sweep.backends import placed
-from relunorm.sweep.identity import Identity, identify
-from relunorm.sweep.record import Attempt, Attempts, Run
+from relunorm.sweep.function import identify
+from relunorm.sweep.record import Attempt, Attempts, Run, Tabled, finite, table
 from relunorm.sweep.store import Store
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep(export.Tabled):
+class Sweep(Tabled):
     """The finished runs of a sweep, in the order they were asked for.
 
     Attributes:
@@ -51,7 +50,7 @@ class Sweep(export.Tabled):
 
     def table(self) -> list[dict[str, Any]]:
         """Flat rows: parameters, status, message, results."""
-        return export.table(self.runs)
+        return table(self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form; NaN and the infinities as text."""
@@ -61,7 +60,7 @@ class Sweep(export.Tabled):
             "finished": len(self.runs),
             "failed": len(self.failed),
             **entries(self, "resumed stopped seconds"),
-            "rows": [export.finite(row) for row in self.table()],
+            "rows": [finite(row) for row in self.table()],
         }
 
     def __len__(self) -> int:
@@ -125,92 +124,45 @@ def sweep(
     who = identify(function, shared, version, stored=store is not None)
     wanted = {who.key(text): text for text in map(who.complete, runs)}
     opened = store if isinstance(store, Store) else Store(store) if store is not None else None
+    teller, interrupted = Teller(progress, clock), False
     with nullcontext() if opened is None or opened is store else closing(opened):
-        driver = _Driver(who, wanted, opened, Teller(progress, clock))
-        driver.recall(retry_failed)
-        with placed(backend, scheduler, workers) if driver.open else nullcontext():
-            driver.run(Attempts(function, shared))
-    return driver.result()
+        known = {} if opened is None else opened.find(wanted)
+        done = {k: run for k, run in known.items() if run.status == "done" or not retry_failed}
+        failed = [key for key, run in done.items() if run.status == "failed"]
+        keys, resumed = [key for key in wanted if key not in done], len(done)
 
+        def tell(latest: Run | None = None) -> None:
+            text = f"{len(done)} of {len(wanted)} runs"
+            text += f", {len(failed)} failed" if failed else ""
+            facts: dict[str, Any] = {"failed": len(failed), "latest": latest}
+            teller(text, len(done), len(wanted), begun=resumed, **facts)
 
-class _Driver:
-    """The process that hands runs out and records what comes back."""
-
-    def __init__(
-        self,
-        who: Identity,
-        wanted: dict[str, str],
-        store: Store | None,
-        tell: Teller,
-    ):
-        self.who, self.wanted, self.store = who, wanted, store
-        self.tell, self.clock = tell, tell.clock
-        self.done: dict[str, Run] = {}
-        self.resumed, self.failed, self.stopped = 0, 0, ""
-
-    def recall(self, retry_failed: bool) -> None:
-        """Take from the store what it holds."""
-        if self.store is not None:
-            for key, run in self.store.find(self.wanted).items():
-                if run.status == "done" or not retry_failed:
-                    self.done[key] = run
-        self.resumed = len(self.done)
-        self.failed = sum(run.status == "failed" for run in self.done.values())
-
-    @property
-    def open(self) -> list[str]:
-        """Keys of the runs to be done."""
-        return [key for key in self.wanted if key not in self.done]
-
-    def run(self, attempts: Attempts) -> None:
-        """Hand out the open runs and record them as they are finished."""
-        keys = self.open
-        self._tell()
-        results = spread(attempts, [self.wanted[key] for key in keys], go_on=self._go_on)
-        try:
-            with closing(results):
-                for index, attempt in results:
-                    self._record(keys[index], attempt)
-        except KeyboardInterrupt:
-            self.stopped = INTERRUPTED
-
-    def _go_on(self) -> bool:
-        if self.clock.expired():
-            self.stopped = TIME_LIMIT
-        return not self.stopped
-
-    def _record(self, key: str, attempt: Attempt | WorkerDiedError) -> None:
-        if isinstance(attempt, WorkerDiedError):
-            attempt = Attempt("failed", str(attempt), 0.0)
-        run = Run(
-            key=key,
-            function=self.who.function,
-            version=self.who.version,
-            text=self.wanted[key],
-            status=attempt.status,
-            outcome=attempt.outcome,
-            seconds=attempt.seconds,
-        )
-        if self.store is not None:
-            self.store.put(run)
-        self.done[key] = run
-        self.failed += run.status == "failed"
-        self._tell(run)
-
-    def _tell(self, latest: Run | None = None) -> None:
-        done, total = len(self.done), len(self.wanted)
-        text = f"{done} of {total} runs" + (f", {self.failed} failed" if self.failed else "")
-        self.tell(text, done, total, begun=self.resumed, failed=self.failed, latest=latest)
-
-    def result(self) -> Sweep:
-        """The finished runs in the order they were asked for."""
-        found = tuple(self.done[key] for key in self.wanted if key in self.done)
-        return Sweep(
-            runs=found,
-            function=self.who.function,
-            version=self.who.version,
-            total=len(self.wanted),
-            resumed=self.resumed,
-            stopped=self.stopped if len(found) < len(self.wanted) else "",
-            seconds=self.clock.elapsed(),
-        )
+        with placed(backend, scheduler, workers) if keys else nullcontext():
+            tell()
+            texts = [wanted[key] for key in keys]
+            attempts = spread(Attempts(function, shared), texts, go_on=lambda: not clock.expired())
+            try:
+                with closing(attempts):
+                    for index, attempt in attempts:
+                        if isinstance(attempt, WorkerDiedError):
+                            attempt = Attempt("failed", str(attempt), 0.0)
+                        key = keys[index]
+                        asked = (key, who.function, who.version, texts[index])
+                        run = Run(*asked, attempt.status, attempt.outcome, attempt.seconds)
+                        if opened is not None:
+                            opened.put(run)
+                        done[key] = run
+                        failed += [key] if run.status == "failed" else []
+                        tell(run)
+            except KeyboardInterrupt:
+                interrupted = True
+    missing = len(done) < len(wanted)
+    return Sweep(
+        runs=tuple(done[key] for key in wanted if key in done),
+        function=who.function,
+        version=who.version,
+        total=len(wanted),
+        resumed=resumed,
+        stopped="" if not missing else INTERRUPTED if interrupted else TIME_LIMIT,
+        seconds=clock.elapsed(),
+    )

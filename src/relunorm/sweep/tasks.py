@@ -25,7 +25,7 @@ import cloudpickle
 import joblib
 
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.sweep.ambient import ambient_jobs
+from relunorm.sweep.backends import ambient_jobs
 
 #: What the backends raise when a worker process is gone: loky, Dask, Ray.
 DEATHS = frozenset({"BrokenProcessPool", "KilledWorker", "RayActorError", "WorkerCrashedError"})

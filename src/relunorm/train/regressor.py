@@ -21,8 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.network import Network
-from relunorm.sweep.ambient import ambient_jobs
-from relunorm.sweep.backends import placed
+from relunorm.sweep.backends import ambient_jobs, placed
 from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
 from relunorm.train.conformal import conformal_rows
 from relunorm.train.estimator_base import (

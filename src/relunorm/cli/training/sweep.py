@@ -69,8 +69,8 @@ def sweep(
 
     Exit code 1: a run failed. 3: the time limit left some undone.
     """
-    from relunorm.sweep.script import grid as combinations
-    from relunorm.sweep.script import script_function
+    from relunorm.sweep.function import grid as combinations
+    from relunorm.sweep.function import script_function
     from relunorm.sweep.sweep import sweep as run
 
     check_writable(export, "tables of runs", ".csv", ".parquet")

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.adapters.callback import Reviving, Watching, framework, on_first_use
+from relunorm.dying.adapters import Reviving, Watching, framework, on_first_use
 
 
-def _monitor() -> type:
-    class DeadUnits(Watching, framework("transformers").TrainerCallback):
+def _callbacks() -> tuple[type, type]:
+    base = framework("transformers").TrainerCallback
+
+    class DeadUnits(Watching, base):
         """Watches the Trainer's model; adds its numbers to every log the Trainer writes.
 
         Args:
             **options: of `DeadUnitMonitor` (window, tau, linear, every).
         """
 
-        def __init__(self, **options: Any):
-            self.options = options
-
-        def on_train_begin(
-            self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
-        ) -> None:
+        def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
             self.start(model)
 
         def on_log(
@@ -34,38 +31,25 @@ def _monitor() -> type:
             if state.log_history:
                 state.log_history[-1].update(found)
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.stop()
+        on_train_end = Watching.ended
 
-    return DeadUnits
-
-
-def _revival() -> type:
-    class Revive(Reviving, framework("transformers").TrainerCallback):
+    class Revive(Reviving, base):
         """Revives units while the Trainer trains its model.
 
         Args:
             **options: of `Reviver` (rule, every, tau, ...).
         """
 
-        def __init__(self, **options: Any):
-            self.options = options
-
-        def on_train_begin(
-            self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
-        ) -> None:
+        def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
             self.start(model)
 
-        def on_step_end(
-            self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
-        ) -> None:
+        def on_step_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
             # accelerate wraps the optimizer in one that has no state of its own.
             self.after_update(getattr(optimizer, "optimizer", optimizer))
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.stop()
+        on_train_end = Reviving.ended
 
-    return Revive
+    return DeadUnits, Revive
 
 
-__getattr__ = on_first_use(globals(), DeadUnits=_monitor, Revive=_revival)
+__getattr__ = on_first_use(globals(), _callbacks)

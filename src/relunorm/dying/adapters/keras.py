@@ -14,22 +14,20 @@ import numpy as np
 import torch
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.dying.adapters.callback import Watching, framework, on_first_use
+from relunorm.dying.adapters import Watching, framework, on_first_use
 from relunorm.errors import InvalidInputError
 
 
-def _on_torch() -> Any:
-    """Keras, if it runs on torch."""
-    keras = framework("keras")
+def _on_torch(keras: Any) -> None:
+    """Refuse a Keras that does not run on torch."""
     if keras.config.backend() != "torch":
         raise InvalidInputError(
             f"Keras runs on {keras.config.backend()}; the monitor sees torch calls only: "
             "set KERAS_BACKEND=torch before importing keras"
         )
-    return keras
 
 
-def _monitor() -> type:
+def _callbacks() -> tuple[type, type]:
     keras = framework("keras")
 
     class DeadUnits(Watching, keras.callbacks.Callback):
@@ -42,9 +40,8 @@ def _monitor() -> type:
         """
 
         def __init__(self, **options: Any):
-            super().__init__()
-            _on_torch()
-            self.options = options
+            super().__init__(**options)
+            _on_torch(keras)
 
         def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
             self.start(self.model)
@@ -53,14 +50,7 @@ def _monitor() -> type:
             if logs is not None:
                 logs.update({name.replace("/", "_"): v for name, v in self.numbers().items()})
 
-        def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-            self.stop()
-
-    return DeadUnits
-
-
-def _revival() -> type:
-    keras = framework("keras")
+        on_train_end = Watching.ended
 
     class Revive(Watching, keras.callbacks.Callback):
         """Renews dead and dormant units of a Sequential model of dense layers during fit.
@@ -80,12 +70,11 @@ def _revival() -> type:
         """
 
         def __init__(self, every: int = 50, tau: float = 0.025, random_state: int = 0):
-            super().__init__()
-            _on_torch()
+            super().__init__(window=every, tau=tau)
+            _on_torch(keras)
             self.every, self.tau = whole_number("every", every, 1), real_number("tau", tau)
             if tau < 0:
                 raise InvalidInputError(f"tau is {tau}, expected at least 0")
-            self.options = {"window": every, "tau": tau}
             self.random_state = whole_number("random_state", random_state, 0)
             self.history: list[tuple[int, dict[str, list[int]]]] = []
 
@@ -130,10 +119,9 @@ def _revival() -> type:
                 )
             return done
 
-        def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-            self.stop()
+        on_train_end = Watching.ended
 
-    return Revive
+    return DeadUnits, Revive
 
 
 #: Where the supported optimizers keep a number per weight.
@@ -205,4 +193,4 @@ def _renew(optimizer: Any, maker: Any, reader: Any, units: Any, gen: torch.Gener
                 moments[at].value[index] = 0.0
 
 
-__getattr__ = on_first_use(globals(), DeadUnits=_monitor, Revive=_revival)
+__getattr__ = on_first_use(globals(), _callbacks)

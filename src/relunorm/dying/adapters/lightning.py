@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.adapters.callback import Reviving, Watching, framework, on_first_use
+from relunorm.dying.adapters import Reviving, Watching, framework, on_first_use
 
 
-def _callback() -> Any:
-    return framework("lightning.pytorch.callbacks", "pytorch_lightning.callbacks").Callback
-
-
-def _monitor() -> type:
-    base = _callback()
+def _callbacks() -> tuple[type, type]:
+    base = framework("lightning.pytorch.callbacks", "pytorch_lightning.callbacks").Callback
 
     class DeadUnits(Watching, base):
         """Watches the module from the start of fit to its end and logs every ``log_every`` batches.
@@ -23,30 +19,19 @@ def _monitor() -> type:
         """
 
         def __init__(self, log_every: int = 100, **options: Any):
-            self.log_every, self.options = log_every, options
+            super().__init__(**options)
+            self.log_every = log_every
 
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             # A LightningModule's own forward need not run: training_step may call its parts.
             self.start(_watched(pl_module))
 
-        def on_train_batch_end(
-            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
             if trainer.global_step % self.log_every == 0:
                 for name, value in self.numbers().items():
                     pl_module.log(name, value)
 
-        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-            self.stop()
-
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self.stop()
-
-    return DeadUnits
-
-
-def _revival() -> type:
-    base = _callback()
+        on_fit_end = on_exception = Watching.ended
 
     class Revive(Reviving, base):
         """Revives units while the module is trained, from the start of fit to its end.
@@ -55,27 +40,18 @@ def _revival() -> type:
             **options: of `Reviver` (rule, every, tau, ...).
         """
 
-        def __init__(self, **options: Any):
-            self.options = options
-
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             self.start(_watched(pl_module))
             self._done = trainer.global_step
 
-        def on_train_batch_end(
-            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             if trainer.global_step > self._done:  # gradients may be gathered over several batches
                 self._done = trainer.global_step
                 self.after_update(trainer.optimizers[0])
 
-        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-            self.stop()
+        on_fit_end = on_exception = Reviving.ended
 
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self.stop()
-
-    return Revive
+    return DeadUnits, Revive
 
 
 def _watched(module: Any) -> Any:
@@ -84,4 +60,4 @@ def _watched(module: Any) -> Any:
     return children[0] if len(children) == 1 else module
 
 
-__getattr__ = on_first_use(globals(), DeadUnits=_monitor, Revive=_revival)
+__getattr__ = on_first_use(globals(), _callbacks)

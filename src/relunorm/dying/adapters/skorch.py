@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.adapters.callback import Reviving, Watching, framework, on_first_use
+from relunorm.dying.adapters import Reviving, Watching, framework, on_first_use
 
 
-def _monitor() -> type:
-    class DeadUnits(Watching, framework("skorch.callbacks").Callback):
+def _callbacks() -> tuple[type, type]:
+    base = framework("skorch.callbacks").Callback
+
+    class DeadUnits(Watching, base):
         """Watches the net's module during fit and records its numbers in the net's history.
 
         Args:
@@ -18,7 +20,7 @@ def _monitor() -> type:
         def __init__(self, window: int = 100, tau: float = 0.025):
             self.window, self.tau = window, tau
 
-        def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
+        def on_train_begin(self, net: Any, *_: Any, **__: Any) -> None:
             self.options = {"window": self.window, "tau": self.tau}
             self.start(net.module_)
 
@@ -26,14 +28,9 @@ def _monitor() -> type:
             for name, value in self.numbers().items():
                 net.history.record(name, value)
 
-        def on_train_end(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
-            self.stop()
+        on_train_end = Watching.ended
 
-    return DeadUnits
-
-
-def _revival() -> type:
-    class Revive(Reviving, framework("skorch.callbacks").Callback):
+    class Revive(Reviving, base):
         """Revives units while the net is fitted.
 
         Args:
@@ -45,20 +42,18 @@ def _revival() -> type:
         ):
             self.rule, self.every, self.tau, self.pull = rule, every, tau, pull
 
-        def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
-            self.options = {
-                "rule": self.rule, "every": self.every, "tau": self.tau, "pull": self.pull,
-            }  # fmt: skip
+        def on_train_begin(self, net: Any, *_: Any, **__: Any) -> None:
+            names = ("rule", "every", "tau", "pull")
+            self.options = {name: getattr(self, name) for name in names}
             self.start(net.module_)
 
-        def on_batch_end(self, net: Any, training: bool = False, **_: Any) -> None:
+        def on_batch_end(self, net: Any, *_: Any, training: bool = False, **__: Any) -> None:
             if training:
                 self.after_update(net.optimizer_)
 
-        def on_train_end(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
-            self.stop()
+        on_train_end = Reviving.ended
 
-    return Revive
+    return DeadUnits, Revive
 
 
-__getattr__ = on_first_use(globals(), DeadUnits=_monitor, Revive=_revival)
+__getattr__ = on_first_use(globals(), _callbacks)

@@ -12,11 +12,6 @@ after each update it is moved on to where step(a) and root(a) would have brought
 rounding. The optimizer's own step does the rest, so entries that are not young are those of plain
 training bit for bit. step and root depend on the age alone, so one number per row and one per
 column of a weight say it all.
-
-That reads a parameter and both moments once more. Where many entries of a large parameter are young
-the operations of torch's step are called here instead, in its order and with roots and steps by
-entry, and the optimizer does not see the gradient: no pass is added, and entries that are not young
-still have every operation of plain training.
 """
 
 from __future__ import annotations
@@ -36,8 +31,6 @@ MOMENTS = (
 )  # fmt: skip
 #: A unit is young while a beta^age is above this.
 YOUNG = 1e-4
-#: From so many entries, and this share of them young, a step is made of torch's operations here.
-LARGE, MANY = 2**15, 0.25
 
 
 class FreshUnits:
@@ -58,7 +51,6 @@ class FreshUnits:
         self.optimizer = optimizer
         self._ages: dict[Tensor, Ages] = {}
         self._handles: list[Any] = []
-        self._hidden: list[tuple[Tensor, Tensor]] = []  # parameters and gradients already used
         self._since = 0  # updates since the old were last let go
 
     @classmethod
@@ -89,7 +81,6 @@ class FreshUnits:
             self._ages[parameter].reset(index)
             if not self._handles:
                 self._handles = [
-                    self.optimizer.register_step_pre_hook(self._before),
                     self.optimizer.register_step_post_hook(self._after),
                     self.optimizer.register_state_dict_post_hook(self._saved),
                     self.optimizer.register_load_state_dict_post_hook(self._loaded),
@@ -115,42 +106,8 @@ class FreshUnits:
         """How many rows and columns of parameters still have an age of their own."""
         return sum(int(ages.young.sum()) for ages in self._ages.values())
 
-    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        """Before an update; with a closure, once it has made the gradients."""
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if closure is None:
-            self._take(optimizer)
-            return None
-
-        def taken() -> Any:
-            loss = closure()
-            self._take(optimizer)
-            return loss
-
-        return args[:1], {**kwargs, "closure": taken}
-
-    @torch.no_grad()
-    def _take(self, optimizer: Optimizer) -> None:
-        self._hidden = []  # not empty only after a step that failed
-        if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
-            return
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                ages = self._ages.get(parameter)
-                if ages is None or ages.share < MANY or parameter.numel() < LARGE:
-                    continue
-                if parameter.grad is None:
-                    continue
-                if not group["fused"] and takes_plain_step(parameter, group):
-                    step_plainly(parameter, optimizer.state[parameter], group, ages)
-                    self._hidden.append((parameter, parameter.grad))
-                    parameter.grad = None
-
     @torch.no_grad()
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        for parameter, gradient in self._hidden:
-            parameter.grad = gradient
-        self._hidden = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 ages = self._ages.get(parameter)
@@ -211,30 +168,24 @@ class Ages:
         self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
         self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
         self.constants = (ctypes.c_double * 6)()
-        self.share, self.wide = 0.0, False  # of the entries, those young; any young column
-
-    def count(self) -> None:
-        """How many entries are young, when that may have changed."""
-        rows, columns = self.young.split((self.rows, self.columns))
-        self.share = 1 - float((1 - rows.double().mean()) * (1 - columns.double().mean()))
-        self.wide = bool(columns.any())
+        self.wide = False  # whether any column is young
 
     def reset(self, index: tuple[Any, ...]) -> None:
         """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
         of = index[-1] + (self.rows if len(index) > 1 else 0)
         self.table[:, of] = 1.0
-        self.count()
+        self.wide = bool(self.young[self.rows :].any())
 
-    def entries(self, values: Tensor, like: Tensor, choose: Any = torch.maximum) -> Tensor:
-        """For every entry the larger of its row's and its column's value, or the smaller."""
+    def entries(self, values: Tensor, like: Tensor) -> Tensor:
+        """For every entry the larger of its row's and its column's value."""
         values = values.to(like.dtype)
         if like.ndim < 2:
             return values[: self.rows].reshape(like.shape)
         tall, wide = (-1, *[1] * (like.ndim - 1)), (-1, *[1] * (like.ndim - 2))
         rows, columns = values.split((self.rows, self.columns))
-        return (
-            choose(rows.reshape(tall), columns.reshape(wide)) if self.wide else rows.reshape(tall)
-        )
+        if not self.wide:
+            return rows.reshape(tall)
+        return torch.maximum(rows.reshape(tall), columns.reshape(wide))
 
     def grow(self, group: Any) -> Tensor:
         """Age by one update; which rows and columns are young."""
@@ -250,48 +201,8 @@ class Ages:
         """Let the old go; whether none is young."""
         old = (self.table < YOUNG).all(0)
         self.table[:, old] = 0.0
-        self.count()
+        self.wide = bool(self.young[self.rows :].any())
         return bool(old.all())
-
-
-def takes_plain_step(parameter: Tensor, group: Any) -> bool:
-    """Whether torch takes the operations of `step_plainly` one after another."""
-    gradient: Any = parameter.grad
-    return (
-        parameter.dtype in (torch.float32, torch.float64)
-        and parameter.is_cpu
-        and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
-                for t in (parameter, gradient))
-        and not (group["capturable"] or group["differentiable"])
-        and not any(isinstance(value, Tensor) for value in (group["lr"], *group["betas"]))
-    )  # fmt: skip
-
-
-def step_plainly(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
-    """Adam's update as torch makes it on a CPU, with the root and step of every entry's age."""
-    gradient: Any = parameter.grad
-    lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
-    state["step"] += 1
-    ages.steps = t = float(state["step"])
-    if group["maximize"]:
-        gradient = -gradient
-    if decay != 0 and group.get("decoupled_weight_decay", False):
-        parameter.mul_(1 - lr * decay)
-    elif decay != 0:
-        gradient = gradient.add(parameter, alpha=decay)
-    first, second = state["exp_avg"], state["exp_avg_sq"]
-    first.lerp_(gradient, 1 - beta1)
-    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    if group["amsgrad"]:
-        second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
-    young, root = ages.grow(group), (1 - beta2**t) ** 0.5
-    roots = torch.where(young, (1 - ages.table[1]).sqrt(), root).clamp_max(root)
-    size = second.sqrt()
-    size.div_(ages.entries(roots, size, torch.minimum)).add_(group["eps"])
-    steps = torch.where(young, (1 - ages.table[0]) / (1 - beta1**t), 1.0)
-    if bool((steps < 1).any()):
-        size.mul_(ages.entries(steps.clamp_max(1.0), size, torch.minimum))
-    parameter.addcdiv_(first, size, value=-(lr / (1 - beta1**t)))
 
 
 def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,7 +40,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.bound_proofs import Proofs
-from relunorm.sweep.ambient import worker_count
+from relunorm.sweep.backends import worker_count
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000

@@ -4,17 +4,19 @@ and Sections II and III of seed 004, and what docs/errata.md found."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.gram import odd_points
+from relunorm.papers import words_of
 from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
-from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import share_above
 from relunorm.papers.exhibit import Exhibit, empty_figure
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relunorm.batchnorm.gram import odd_points, pair_angles
 from relunorm.batchnorm.random_nets import Propagation
-from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import Check, Claim, more_often
 from relunorm.papers.exhibit import Exhibit, empty_figure
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers import words_of
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING, share_above
 from relunorm.papers.exhibit import Exhibit
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from relunorm.papers.batchnorm.laws import BatchNorm
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import LEVEL, Claim, share_above
 from relunorm.papers.exhibit import Exhibit
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

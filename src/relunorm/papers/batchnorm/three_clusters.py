@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers import words_of
 from relunorm.papers.batchnorm.limit import split_weights
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import Claim
 from relunorm.papers.exhibit import Exhibit, Sample, empty_figure
 
 if TYPE_CHECKING:
-    from relunorm.papers.batchnorm.laws import BatchNorm
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 
@@ -199,17 +199,14 @@ def train_deep(
         for _ in range(depth):
             linear = nn.Linear(fan_in, 128)
             if he:
-                nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
-                nn.init.zeros_(linear.bias)
+                _he(linear)
             parts += [linear, *([nn.BatchNorm1d(128)] if norm else []), nn.ReLU()]
             fan_in = 128
         model = nn.Sequential(*parts, nn.Linear(128, classes))
         probe = geometry(model, x, [str(len(parts) - 1)], rank_tolerance=RANK_TOLERANCE)[-1]
         optimizer = torch.optim.SGD(model.parameters(), rate)
         _fit(model, optimizer, x, y, epochs)
-        with torch.no_grad():
-            accuracy = (model(x).argmax(1) == y).float().mean().item()
-    return probe.rank, probe.soft_rank, accuracy
+        return probe.rank, probe.soft_rank, _accuracy(model, x, y)
 
 
 def train_shallow(
@@ -230,13 +227,19 @@ def train_shallow(
         if kind.startswith("datapoint"):
             datapoint_init_(hidden, x, threshold=float(kind.split()[1]))
         elif kind == "He":
-            nn.init.kaiming_normal_(hidden.weight, nonlinearity="relu")
-            nn.init.zeros_(hidden.bias)
+            _he(hidden)
         optimizer = torch.optim.Adam(model.parameters(), 1e-2)
         _fit(model, optimizer, x, y, 5)
         early = _accuracy(model, x, y)
         _fit(model, optimizer, x, y, epochs - 5)
         return early, _accuracy(model, x, y), _accuracy(model, x_test, y_test)
+
+
+def _he(linear: Any) -> None:
+    from torch import nn
+
+    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+    nn.init.zeros_(linear.bias)
 
 
 def _fit(model: Any, optimizer: Any, x: Any, y: Any, epochs: int) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers import words_of
 from relunorm.papers.batchnorm.theory.tree_model import cluster_count
-from relunorm.papers.checklist import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, empty_figure
+
+if TYPE_CHECKING:
+    from relunorm.papers.batchnorm import BatchNorm
 
 claim, exhibit = words_of("batchnorm")
 

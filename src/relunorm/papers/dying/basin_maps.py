@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import words_of
-from relunorm.papers.dying.laws import Dying
+from relunorm.papers import words_of
 from relunorm.papers.dying.one_unit import left_at
 from relunorm.papers.dying.unit_loss import vector_field
 from relunorm.papers.exhibit import Exhibit, empty_figure
+
+if TYPE_CHECKING:
+    from relunorm.papers.dying import Dying
 
 claim, exhibit = words_of("dying")
 

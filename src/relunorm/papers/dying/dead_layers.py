@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.one_unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit
+
+if TYPE_CHECKING:
+    from relunorm.papers.dying import Dying
 
 claim, exhibit = words_of("dying")
 

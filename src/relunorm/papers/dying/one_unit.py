@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
-from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit
+
+if TYPE_CHECKING:
+    from relunorm.papers.dying import Dying
 
 claim, exhibit = words_of("dying")
 

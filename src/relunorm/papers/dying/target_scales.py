@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import LEVEL, Claim, more_often
-from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, Sample, empty_figure
+
+if TYPE_CHECKING:
+    from relunorm.papers.dying import Dying
 
 claim, exhibit = words_of("dying")
 

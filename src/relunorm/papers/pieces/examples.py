@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, empty_figure
-from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
+
+if TYPE_CHECKING:
+    from relunorm.papers.pieces import Pieces
 
 claim, exhibit = words_of("pieces")
 

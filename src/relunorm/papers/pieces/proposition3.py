@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit
 from relunorm.papers.pieces.examples import leave
-from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 from relunorm.regions.views.plot import plot_refinement
+
+if TYPE_CHECKING:
+    from relunorm.papers.pieces import Pieces
 
 claim, exhibit = words_of("pieces")
 

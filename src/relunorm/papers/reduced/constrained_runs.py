@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
+from relunorm.papers.claim import LEVEL, Claim
 from relunorm.papers.exhibit import Exhibit, empty_figure
-from relunorm.papers.reduced.laws import Reduced
 
-_, exhibit = words_of("reduced")
+if TYPE_CHECKING:
+    from relunorm.papers.reduced import Reduced
+
+claim, exhibit = words_of("reduced")
 
 Array = NDArray[np.float64]
+Rows = tuple[tuple[Any, ...], ...]
 
 #: A run whose error exceeds this share of the target's variance has failed.
 FAILED = 0.01
@@ -142,7 +146,7 @@ def compare(world: Reduced, experiment: Experiment, starts: list[int]) -> dict[s
     return {**found, "x": x, "y": y}
 
 
-def table(results: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
+def table(results: dict[str, Any]) -> Rows:
     """Per run: quartiles of the training error, validation median, failures of the training, and
     two tests against the unconstrained run, both of the errors on the validation samples, which are
     those that the paper evaluates.
@@ -190,10 +194,60 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def _better(item: str, rows: Rows, full: bool) -> Claim:
+    """The constrained run that does worst against the unconstrained one, by a sign test."""
+
+    def against(row: dict[str, Any]) -> float:
+        more = row["better than unconstrained"] > row["starts"] / 2
+        return row["sign test p"] if more else 1.0
+
+    row = max(_constrained(rows), key=against)
+    told = (row["better than unconstrained"], row["sign test p"], row["starts"], full)
+    return _signs(item, *told, run=row["run"])
+
+
+def _signs(item: str, wins: int, p: float, n: int, full: bool, **words: str) -> Claim:
+    """A sign test of ``wins`` of ``n`` starts; what decides neither way is called too short."""
+    more = wins > n / 2
+    short = _short(1.0 if more else p, n, full)
+    return claim(item, p if more else 1.0, short=short, wins=wins, n=n, **words)
+
+
+def _steadier(item: str, rows: Rows, full: bool) -> Claim:
+    """The constrained run whose errors spread most, against the unconstrained one."""
+    spread = "spread of log error"
+    free = next(row for row in _dicts(rows) if row["run"] == "unconstrained")
+    row = max(_constrained(rows), key=lambda row: row[spread])
+    less, p = row[spread] < free[spread], row["spread test p"]
+    short = _short(1.0 if less else p, row["starts"], full)
+    ratio = row[spread] / free[spread]
+    return claim(item, p if less else 1.0, short=short, run=row["run"], ratio=ratio)
+
+
+def _short(p_against: float, starts: int, full: bool) -> str:
+    """Why an undecided test is no refutation; nothing if it decides against the claim."""
+    if p_against <= LEVEL:
+        return ""
+    return f"{starts} starts of a limited number of steps do not decide it" + (
+        "" if full else "; --full runs 20"
+    )
+
+
+def _dicts(rows: Rows) -> list[dict[str, Any]]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def _constrained(rows: Rows) -> list[dict[str, Any]]:
+    return [row for row in _dicts(rows) if row["run"].startswith("constrained")]
+
+
 def figure(
-    world: Reduced, *, name: str, experiment: Experiment, shown: tuple[int, ...], quick: int
+    world: Reduced, *, number: str, experiment: Experiment, shown: tuple[int, ...], quick: int
 ) -> Exhibit:
     """Constrained and unconstrained training from the same starts: any of figures 5.4 to 5.8.
+
+    Judged by a sign test of the errors, of one input by a test of their spread, too, and of two
+    inputs by a sign test of the errors along the cut.
 
     Args:
         shown: numbers of the starts that are drawn. quick: starts of a quick run; 20 in full.
@@ -201,13 +255,21 @@ def figure(
     starts = list(range(world.size(quick, 20, 6)))
     experiment = experiment.tiny() if world.tiny else experiment
     results = compare(world, experiment, starts)
+    rows = table(results)
     free, held = (np.array(errors) for errors in results["along"].values())
     wins, p = sign_test(held, free)
+    item = f"Figure {number}"
+    if experiment.inputs == 1:
+        second = _steadier(f"{item}: less sensitive to the start", rows, world.full)
+    else:
+        second = _signs(f"{item}: along y = 0.2 x", wins, p, len(starts), world.full)
     return exhibit(
         world.settings(starts=starts, steps=experiment.steps, cut_wins=wins, cut_p=p),
-        name,
+        f"figure{number}",
+        _better(item, rows, world.full),
+        second,
         columns=COLUMNS,
-        rows=table(results),
+        rows=rows,
         figure=_draw(world, experiment, results, shown),
     )
 
@@ -216,13 +278,13 @@ def figures51(world: Reduced) -> Exhibit:
     """Three sets of random starts on sin(4 pi x), one for each of figures 5.1, 5.2 and 5.3: the
     unconstrained run (BFGS), the constrained one (5.2) and the tighter one (5.3) (both SLSQP) from
     the same starts, 20 units and an output bias, compared by their errors on 1,000 validation
-    samples.
+    samples. Each figure is judged by its own set of starts, the rest by all of them.
     """
     each = world.size(10, 20, 6)
     experiment = SHALLOW_SINE.tiny() if world.tiny else SHALLOW_SINE
     sets = [list(range(k * each, (k + 1) * each)) for k in range(3)]
     results = [compare(world, experiment, starts) for starts in sets]
-    rows = [(f"5.{k + 1}", *row) for k, found in enumerate(results) for row in table(found)]
+    tables = {f"5.{k + 1}": table(found) for k, found in enumerate(results)}
     pooled = {
         "errors": {
             label: [pair for found in results for pair in found["errors"][label]]
@@ -230,7 +292,7 @@ def figures51(world: Reduced) -> Exhibit:
         },
         "variance": results[0]["variance"],
     }
-    rows += [("all", *row) for row in table(pooled)]
+    tables["all"] = table(pooled)
     general, tight = (np.array(pooled["errors"][label])[:, 1] for label in ONE)
     wins, p = sign_test(tight, general)
     first = {key: [found["errors"][key][0] for found in results] for key in pooled["errors"]}
@@ -239,8 +301,11 @@ def figures51(world: Reduced) -> Exhibit:
     return exhibit(
         world.settings(sets=sets, steps=experiment.steps, tight_wins=wins, tight_p=p),
         "figure5.1-3",
+        *(_better(f"Figure {k}", tables[k], world.full) for k in ("5.1", "5.2", "5.3")),
+        _signs("Section 5.1: (5.3) against (5.2)", wins, p, 3 * each, world.full),
+        _steadier("Section 5.1: less sensitive to the start", tables["all"], world.full),
         columns=("figure", *COLUMNS),
-        rows=rows,
+        rows=[(k, *row) for k, rows in tables.items() for row in rows],
         figure=_draw(world, experiment, drawn, (0, 1, 2)),
     )
 
@@ -328,18 +393,18 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
 
 
 #: Figure -> its structure, the starts that are drawn, the starts of a quick run.
-DEEPER: dict[str, dict[str, Any]] = {
-    "figure5.4": {"experiment": SHALLOW_FRANKE, "shown": (0,), "quick": 8},
-    "figure5.5": {"experiment": Experiment(1, (20, 10), MANY, 60), "shown": (0, 1, 2), "quick": 8},
-    "figure5.6": {"experiment": Experiment(1, (5,) * 4, MANY, 100), "shown": (0, 1, 2), "quick": 8},
-    "figure5.7": {"experiment": Experiment(2, (20, 10), MANY, 60), "shown": (0,), "quick": 6},
-    "figure5.8": {"experiment": Experiment(2, (10,) * 4, MANY, 60), "shown": (0,), "quick": 6},
+DEEPER: dict[str, tuple[Experiment, tuple[int, ...], int]] = {
+    "5.4": (SHALLOW_FRANKE, (0,), 8),
+    "5.5": (Experiment(1, (20, 10), MANY, 60), (0, 1, 2), 8),
+    "5.6": (Experiment(1, (5,) * 4, MANY, 100), (0, 1, 2), 8),
+    "5.7": (Experiment(2, (20, 10), MANY, 60), (0,), 6),
+    "5.8": (Experiment(2, (10,) * 4, MANY, 60), (0,), 6),
 }
 
 
-def _one_of(name: str, experiment: Experiment, shown: tuple[int, ...], quick: int) -> Any:
+def _one_of(number: str, experiment: Experiment, shown: tuple[int, ...], quick: int) -> Any:
     """`figure` for one of them, whose docstring says what that one runs."""
-    made = partial(figure, name=name, experiment=experiment, shown=shown, quick=quick)
+    made = partial(figure, number=number, experiment=experiment, shown=shown, quick=quick)
     function = "sin(4 pi x)" if experiment.inputs == 1 else "Franke's function"
     samples = 200 if experiment.inputs == 1 else 500
     constrained = " and ".join(experiment.constraints).removeprefix("constrained ")
@@ -355,5 +420,5 @@ def _one_of(name: str, experiment: Experiment, shown: tuple[int, ...], quick: in
 
 FIGURES: dict[str, Callable[..., Exhibit]] = {
     "figure5.1-3": figures51,
-    **{name: _one_of(name, **settings) for name, settings in DEEPER.items()},
+    **{f"figure{number}": _one_of(number, *own) for number, own in DEEPER.items()},
 }

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.network import Activation, Affine, Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, he_network
-from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+
+if TYPE_CHECKING:
+    from relunorm.papers.reduced import Reduced
 
 claim, exhibit = words_of("reduced")
+
+RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
 
 
 def depth(world: Reduced) -> Exhibit:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Activation, Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING, Claim
 from relunorm.papers.exhibit import Exhibit, empty_figure, shallow_network
-from relunorm.papers.reduced.depth import row_error
-from relunorm.papers.reduced.laws import RELU, STEP, Reduced
+from relunorm.papers.reduced.depth import RELU, STEP, row_error
+
+if TYPE_CHECKING:
+    from relunorm.papers.reduced import Reduced
 
 claim, exhibit = words_of("reduced")
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
-from relunorm.papers.checklist import words_of
+from relunorm.papers import words_of
 from relunorm.papers.claim import ROUNDING
 from relunorm.papers.exhibit import Exhibit, World, empty_figure
 

@@ -22,7 +22,7 @@ from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.search.window import Window, open_window
 from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Work, divided, run
-from relunorm.sweep.ambient import Placement, ambient_jobs
+from relunorm.sweep.backends import Placement, ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])

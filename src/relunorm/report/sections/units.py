@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.display.shown import counted
-from relunorm.dying.cones import dead_below, linear_above
+from relunorm.dying.basins import dead_below, linear_above
 from relunorm.dying.diagnosis import LayerDiagnosis, diagnose
 from relunorm.dying.target import TargetAdvice, target_advice
 from relunorm.report.case import Case

@@ -1,1 +1,1 @@
-"""What seed 004 proves, computed: tree, cells of weights, ranks, fixed points, invariants."""
+"""What seed 004 proves, computed: tree, cells of weights, ranks, fixed points."""
