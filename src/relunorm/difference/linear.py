@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import rounded_up, slack
-from relunorm.bounds.linear import chord_slope, default_tilt, fixed_sides
-from relunorm.bounds.problem import Kink
+from relunorm.bounds.relaxation import Kink, chord_slope, default_tilt, fixed_sides
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.pair import Pair, PairedMap
 from relunorm.matrix import Array, Vector

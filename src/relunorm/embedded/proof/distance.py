@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import SMALLEST, rounded_down, rounded_up, slack
 from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
+from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper
 from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.relaxation import remainder, slope
 from relunorm.embedded.proof.euclidean import Norms
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
