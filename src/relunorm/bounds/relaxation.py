@@ -121,3 +121,21 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     at_upper = np.where(upper > 0, right, left) * upper
     ends = np.maximum(at_lower, at_upper)
     return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0.0), ends)
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """``below * z + drop <= act(z) <= above * z + rise`` for every unit, by the fixed rule."""
+
+    above: Vector
+    rise: Vector
+    below: Vector
+    drop: Vector
+
+
+def lines(kink: Kink, lower: Vector, upper: Vector) -> Lines:
+    """The lines of units over their intervals."""
+    one = np.ones_like(lower)
+    above, below = slope(kink, one, lower, upper), -slope(kink, -one, lower, upper)
+    rise = remainder(kink, one, above, lower, upper)
+    return Lines(above, rise, below, -remainder(kink, -one, -below, lower, upper))

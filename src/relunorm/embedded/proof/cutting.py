@@ -62,12 +62,12 @@ def bound_part(
     first = difference(problem, change, exact_input=True, away=away)
     second = difference(problem, change, exact_input=False, away=away, bounds=first.bounds)
     for part in (first, second):
-        top = part.descend(last, both)
+        top = part.descend(both)
         low, high = part.error(last)
         plain = np.maximum(rows, 0) @ high - np.maximum(-rows, 0) @ low
         other = np.maximum(-rows, 0) @ high - np.maximum(rows, 0) @ low
         plain, other = (np.nextafter(x * (1 + 1e-12), np.inf) for x in (plain, other))
-        size = part.norms.error(last, part.before[last], rows)
+        size = part.norms.error(last, part.passes.noise[last], rows)
         sides = np.fmin(top[:count], plain), np.fmin(top[count:], other)
         found.append(np.fmin(np.maximum(*sides), size))
     return Bounds(found[0], np.maximum(*found)), second
