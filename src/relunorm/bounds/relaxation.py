@@ -8,10 +8,37 @@ in [0, 1] places it, and the fixed rule takes the side that reaches further.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from relunorm.matrix import Array, Vector
+
+#: Of floats in kernels: what a product can lose, relatively and to underflow.
+EPS, TINY = 2.220446049250313e-16, 1e-300
+
+# The next three are arithmetic on single numbers: `kernel` compiles them, and fractions stay exact.
+
+
+def chord(below: Any, above: Any, low: Any, high: Any) -> Any:
+    """Slope of the line through both ends of a unit with these slopes, low < 0 < high."""
+    return (above * high - below * low) / (high - low)
+
+
+def tangent(below: Any, above: Any, low: Any, high: Any) -> Any:
+    """The fixed rule: the slope of the side that reaches further."""
+    return above if high > -low else below
+
+
+def relu_chord(low: Any, high: Any) -> Any:
+    """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high, in floats.
+
+    Any slope in [0, 1] will do; the shift is what it needs at the worse end, up to a rounding of
+    s * high, which bounds cover with those of z itself.
+    """
+    s = high / (high - low)
+    s = min(max(s, 0.0), 1.0)
+    return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
 @dataclass(frozen=True)
@@ -79,15 +106,14 @@ def slope(
     elif kink.step:
         a = np.zeros_like(lam)
     else:
-        chord = chord_slope(kink, lower, upper)
         share = default_tilt(lower, upper) if tilt is None else tilt
-        tangent = kink.below + fixed_sides(share, lower, upper) * kink.gap
-        a = lam * np.where(lam * kink.gap > 0, chord, tangent)
+        line = kink.below + fixed_sides(share, lower, upper) * kink.gap
+        a = lam * np.where(lam * kink.gap > 0, chord_slope(kink, lower, upper), line)
     return a if offset is None else a + offset
 
 
 def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
-    """Slope of the line through (l, act(l)) and (u, act(u)), or of the only side there is."""
+    """`chord` of every unit, or the only side there is."""
     top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
     width = top - bottom
     share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)
@@ -100,7 +126,7 @@ def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
 
 
 def default_tilt(lower: Array, upper: Array) -> Array:
-    """The fixed rule: the tangent of the side that reaches further."""
+    """`tangent` of every unit, as a share of the way from one side to the other."""
     return np.where(upper > -lower, 1.0, 0.0)
 
 
