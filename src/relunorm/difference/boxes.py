@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.best_first import Parts
+from relunorm.bounds.pairs.linear import Bounded
+from relunorm.bounds.pairs.pair import Pair
 from relunorm.clock import NO_LIMIT, Clock, Teller
-from relunorm.difference.linear import Bounded
-from relunorm.difference.pair import Pair
 from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Array, Vector
 

@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import UNIT, slack
+from relunorm.bounds.pairs.linear import LayerBounds
+from relunorm.bounds.pairs.pair import Pair, PairedMap
 from relunorm.bounds.relaxation import Kink, lines
 from relunorm.clock import Clock
-from relunorm.difference.linear import LayerBounds
-from relunorm.difference.pair import Pair, PairedMap
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array, Vector
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.difference.linear import Ends
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term, geometry_of, term_of

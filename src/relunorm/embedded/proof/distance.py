@@ -6,8 +6,8 @@ multiplies by V = W + D where the network has W, so that its pre-activation z + 
     e = V d + D v + (c - b) + t,        d' = act(z + e) - act(z) + r,
 
 t and r being what the program rounds before and after the activation: a pair of networks, one of
-which rounds. The backward bounds of such pairs (`relunorm.difference.linear`) are tightened here by
-intervals, by norms (`euclidean`) and by what is known of the program's numbers, layer by layer.
+which rounds. The backward bounds of such pairs (`relunorm.bounds.pairs.linear`) are tightened here
+by intervals, by norms (`euclidean`) and by what is known of the program's numbers, layer by layer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import rounded_down, rounded_up, slack
 from relunorm.bounds.intervals import interval_bounds, signed_parts
 from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.pairs.linear import Backward, Ends, LayerBounds, largest
+from relunorm.bounds.pairs.pair import PairedMap
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.difference.linear import Backward, Ends, LayerBounds, largest
-from relunorm.difference.pair import PairedMap
 from relunorm.embedded.proof.euclidean import Norms
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Vector

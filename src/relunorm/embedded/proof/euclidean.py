@@ -23,8 +23,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.difference.linear import Ends
 from relunorm.matrix import Vector
 
 if TYPE_CHECKING:

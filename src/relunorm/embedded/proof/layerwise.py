@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.bounds.problem import Problem
-from relunorm.difference.linear import Ends
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import (

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
+from relunorm.bounds.pairs.pair import Pair, PairedMap
 from relunorm.bounds.relaxation import Kink, lines
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.difference.pair import Pair, PairedMap
 from relunorm.domain import Box
 from relunorm.domain.reach import Reach, reach_of
 from relunorm.matrix import Array, Vector
