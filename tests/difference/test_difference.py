@@ -10,6 +10,8 @@ import pytest
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
+from relunorm.bounds.pairs.linear import linear_bounds
+from relunorm.bounds.pairs.pair import pair_up
 from relunorm.clock import NO_LIMIT
 from relunorm.compiled.jit import kernel
 from relunorm.difference import boxes
@@ -18,8 +20,6 @@ from relunorm.difference.condensed.lines import relu_lines
 from relunorm.difference.condensed.memory import flatten
 from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
-from relunorm.difference.linear import linear_bounds
-from relunorm.difference.pair import pair_up
 from relunorm.difference.quadratic import Quadratic, affine_forms, tighten
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError

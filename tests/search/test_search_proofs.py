@@ -97,7 +97,7 @@ def test_a_search_that_was_stopped_proves_its_upper_end(domain, nodes, tmp_path)
     net = network(5, (3, 16, 16, 2))
     search, proof = stopped(net, domain, nodes, rows=2)
     upper = search.upper
-    assert search.heap
+    assert search.open.waiting
     again = proof.verify(net)
     assert again.holds, again
     assert again.upper == upper  # the end that is reported, no more
@@ -116,13 +116,13 @@ def test_a_part_with_a_larger_bound_than_the_whole_is_closed_above_it():
     """Tuned anew, a part may come out above the one it was cut from: that one's bound counts."""
     net = network(5, (3, 16, 16, 2))
     search, proof = stopped(net, Box.cube(3), 0)
-    (root,) = search.heap
+    (root,) = search.open.waiting
     clock = Clock()
     search.run(clock, Teller(None, clock), 6)
     assert search.upper < root.bound
-    search.heap = [
+    search.open.waiting = [
         replace(task, key=root.key, numbers=np.full_like(task.numbers, 1e9), origin=root)
-        for task in search.heap
+        for task in search.open.waiting
     ]
     again = replace(proof, tape=search.record()).verify(net)
     assert again.holds
@@ -138,7 +138,7 @@ def test_open_parts_that_are_changed_are_refused():
     leaves = [
         (at, size)
         for at, size in parts
-        if tape[at] == CLOSED and tape[at + 1] in [task.number for task in search.heap]
+        if tape[at] == CLOSED and tape[at + 1] in [task.number for task in search.open.waiting]
     ]
     cuts = [p for p in parts if tape[p[0]] == CUT]
     assert len(leaves) > 2

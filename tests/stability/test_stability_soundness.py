@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.bounds.problem import Kink
+from relunorm.bounds.relaxation import Kink
 from relunorm.stability import stability
 
 CUBE = np.vstack([np.eye(4), -np.eye(4)])

@@ -18,6 +18,7 @@ from relunorm.bounds.kernel import (
     outside,
     part,
     support,
+    tangent,
 )
 from relunorm.bounds.node import parts, tune
 
@@ -220,7 +221,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
         if high > 0.0 and (low < 0.0 or error > share * high):
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
-            rule[m] = 1.0 if high > -low else 0.0
+            rule[m] = tangent(0.0, 1.0, low, high)
             size[d + m] = high
             m += 1
         elif high <= 0.0:
@@ -313,7 +314,7 @@ def make_root(whole, ball, d, n, known, firsts, cut, steps, memory, numbers):  #
     node = parts(memory.half, numbers, start, m, kept, d, goals, groups)
     for q in range(groups):
         for j in range(m):
-            node.alpha[q, j] = 1.0 if node.high[j] > -node.low[j] else 0.0
+            node.alpha[q, j] = tangent(0.0, 1.0, node.low[j], node.high[j])
         first, last, patient = firsts[q], firsts[q + 1], True
         node.bound[q] = tune(
             node, ball, d, m, kept, first, last, q, cut, steps, patient, memory.work

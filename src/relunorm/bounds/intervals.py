@@ -38,7 +38,7 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
             upper += middle + swing
             magnitude = magnitude + swing
             continue
-        up, down = _parts(matrix)
+        up, down = signed_parts(matrix)
         low, high = bounds.low[source], bounds.high[source]
         lower += up @ low + down @ high
         upper += up @ high + down @ low
@@ -70,7 +70,7 @@ def _no_rounding(
     return (magnitude < 2.0**52 * step) & (step > TINY)
 
 
-def _parts(matrix: Matrix) -> tuple[Matrix, Matrix]:
+def signed_parts(matrix: Matrix) -> tuple[Matrix, Matrix]:
     """The positive and the negative part of a matrix."""
     if sp.issparse(matrix):
         return matrix.maximum(0.0), matrix.minimum(0.0)

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.bounds import relaxation
+from relunorm.bounds.relaxation import EPS, TINY
 from relunorm.compiled import jit
 
 #: No reordering of sums, so that what a proof rests on comes out the same everywhere. Nothing here
@@ -41,10 +43,7 @@ part: Any = jit.kernel_part
 #: For what only steers a search: sums may be reordered, which makes them vector instructions.
 loosely: Any = jit.loose_part
 
-EPS = 2.220446049250313e-16
-
-#: Added to every error: what products that underflow may lose.
-TINY = 1e-300
+chord, tangent = part(relaxation.relu_chord), part(relaxation.tangent)
 
 
 @part
@@ -176,17 +175,6 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x): 
         swing += abs(v[k]) * size[k]
     total = const + support(v, lo, hi, ball, x)
     return total + error * (1.0 + 1e-9) + rounding * swing + TINY
-
-
-@part
-def chord(low, high):  # type: ignore[no-untyped-def]
-    """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
-
-    Any slope in [0, 1] will do; the shift is what it needs at the worse end, rounded up.
-    """
-    s = high / (high - low)
-    s = min(max(s, 0.0), 1.0)
-    return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
 @part

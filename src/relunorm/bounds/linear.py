@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
-from relunorm.bounds.problem import Bounds, Kink, Problem
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.relaxation import Kink, remainder, slope
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Array, Matrix, Vector
 
@@ -145,61 +146,3 @@ def _through(
     lam = mx.dense(lam)
     a = slope(kink, lam, lower, upper, tilt, offset)
     return a, remainder(kink, lam, a, lower, upper).sum(axis=1)
-
-
-def slope(
-    kink: Kink,
-    lam: Array,
-    lower: Array,
-    upper: Array,
-    tilt: Array | None = None,
-    offset: Array | None = None,
-) -> Array:
-    """The slope a of each unit: chord where lam * act is convex, tangent between where concave."""
-    if kink.linear:
-        a = lam * kink.above
-    elif kink.step:
-        a = np.zeros_like(lam)
-    else:
-        chord = chord_slope(kink, lower, upper)
-        share = default_tilt(lower, upper) if tilt is None else tilt
-        tangent = kink.below + fixed_sides(share, lower, upper) * kink.gap
-        a = lam * np.where(lam * kink.gap > 0, chord, tangent)
-    return a if offset is None else a + offset
-
-
-def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
-    """Slope of the line through (l, act(l)) and (u, act(u)), or of the only side there is."""
-    top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
-    width = top - bottom
-    share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)
-    return kink.below + fixed_sides(share, lower, upper) * kink.gap
-
-
-def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
-    """``share`` where the sign is open, 1 where z >= 0 and 0 where z <= 0 for sure."""
-    return np.where(upper <= 0, 0.0, np.where(lower >= 0, 1.0, share))
-
-
-def default_tilt(lower: Array, upper: Array) -> Array:
-    """The fixed rule: the tangent of the side that reaches further."""
-    return np.where(upper > -lower, 1.0, 0.0)
-
-
-def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> Array:
-    """c = max over [l, u] of lam * act(z) - a z: at an end or at the kink."""
-    if kink.linear:
-        rest = lam * kink.above - a
-        return np.maximum(rest * lower, rest * upper)
-    if kink.step:
-        ends = [
-            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0.0)), -np.inf),
-            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0.0), -a * upper), -np.inf),
-            np.where((lower <= 0) & (upper >= 0), lam * kink.at_zero, -np.inf),
-        ]
-        return np.maximum.reduce(ends)
-    left, right = lam * kink.below - a, lam * kink.above - a
-    at_lower = np.where(lower < 0, left, right) * lower
-    at_upper = np.where(upper > 0, right, left) * upper
-    ends = np.maximum(at_lower, at_upper)
-    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0.0), ends)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.bounds.highs import maximization
-from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides
 from relunorm.matrix import Array, Vector
 from relunorm.network import Affine
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -13,63 +12,13 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import grain
+from relunorm.bounds.relaxation import Kink
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Affine, Network
 
 #: Networks narrower than this are bounded on one thread.
 NARROW = 1_024
-
-
-@dataclass(frozen=True)
-class Kink:
-    """An activation as bounding sees it: slope below and above 0, and a jump for a step.
-
-    ``act(z) = below * z`` for z < 0, ``above * z`` for z > 0; a step is 0, at_zero, 1 instead.
-    """
-
-    below: float
-    above: float
-    step: bool
-    at_zero: float = 0.0
-
-    @property
-    def linear(self) -> bool:
-        """No kink at all: an identity stage, or a leaky unit of slope 1."""
-        return not self.step and self.below == self.above
-
-    @property
-    def gap(self) -> float:
-        """above - below: positive for a convex kink, negative for a concave one."""
-        return self.above - self.below
-
-    def image(self, lower: Vector, upper: Vector) -> tuple[Vector, Vector]:
-        """The range of act over [lower, upper]; products round outwards."""
-        if self.step:
-            values = [
-                np.where(upper > 0, 1.0, -np.inf),
-                np.where(lower < 0, 0.0, -np.inf),
-                np.where((lower <= 0) & (upper >= 0), self.at_zero, -np.inf),
-            ]
-            lows = [np.where(np.isinf(v), np.inf, v) for v in values]
-            return np.minimum.reduce(lows), np.maximum.reduce(values)
-        ends = [self._at(lower), self._at(upper)]
-        lows = highs = ends
-        if self.below not in (0.0, 1.0, -1.0):  # a product that underflows to 0 is no 0
-            sharp = [lower == 0, upper == 0]
-            lows, highs = (
-                [np.where(s, e, np.nextafter(e, way)) for s, e in zip(sharp, ends, strict=True)]
-                for way in (-np.inf, np.inf)
-            )
-        inside = (lower < 0) & (upper > 0)
-        low, high = np.minimum(*lows), np.maximum(*highs)
-        return (
-            np.where(inside, np.minimum(low, 0.0), low),
-            np.where(inside, np.maximum(high, 0.0), high),
-        )
-
-    def _at(self, z: Vector) -> Vector:
-        return np.where(z > 0, self.above * z, self.below * z)
 
 
 class Problem:

@@ -181,7 +181,7 @@ def _start(  # type: ignore[no-untyped-def]
         if w > 0.0:
             basis[d + j] = p + j
             if tl[j] < 0.0:
-                w *= tu[j] / (tu[j] - tl[j])
+                w *= chord(tl[j], tu[j])[0]
         elif w < 0.0 and (A[j] >= 0.5 or tl[j] >= 0.0):
             basis[d + j] = j
         else:
@@ -269,5 +269,5 @@ def _slopes(node, p, kept, first, last, q, extra, total, weight):  # type: ignor
         above, line, floor = weight[p + j], weight[j], weight[total + j]
         w = line + floor - above
         if w > 0.0:
-            s = tu[j] / (tu[j] - tl[j]) if tl[j] < 0.0 else 1.0
+            s = chord(tl[j], tu[j])[0] if tl[j] < 0.0 else 1.0
             A[j] = np.float32(min(max((line - s * above) / w, 0.0), 1.0))

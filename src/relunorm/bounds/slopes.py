@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Array, Vector
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, backward, forward_again, part, row_again
+from relunorm.bounds.kernel import EPS, backward, forward_again, part, row_again, tangent
 
 #: Steps of descent for each end of a unit.
 STEPS = 10
@@ -47,7 +47,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
         for k in range(m):
             reach[r] += abs(T[t, d + k]) * tu[k]
     for j in range(m):
-        slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
+        slope[j] = tangent(0.0, 1.0, tl[j], tu[j])
     changed = 0
     for j in range(min(upto, m)):
         if stop[0]:
@@ -65,7 +65,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
                 changed += 1
         if tl[j] > tu[j]:
             return -1, j + 1
-        slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
+        slope[j] = tangent(0.0, 1.0, tl[j], tu[j])
     return changed, min(upto, m)
 
 

@@ -7,7 +7,6 @@ inside them are tried, too.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.best_first import Parts
+from relunorm.bounds.pairs.linear import Bounded
+from relunorm.bounds.pairs.pair import Pair
 from relunorm.clock import NO_LIMIT, Clock, Teller
-from relunorm.difference.linear import Bounded
-from relunorm.difference.pair import Pair
 from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Array, Vector
 
@@ -30,8 +30,7 @@ PRODUCTS = 1 << 28
 #: Where more than this share of all units is open, so many cuts go by without bounds.
 CROWDED, SKIPPED = 0.7, 2
 
-#: Parts cut in two, by their numbers, and across which input. The whole is number 0, and the k-th
-#: cut makes parts 2k + 1, below the middle, and 2k + 2.
+#: Of `Parts`, and across which input; the part below the middle comes first.
 Cuts = list[tuple[int, int]]
 
 
@@ -152,29 +151,24 @@ def cut(
     """
     bounding = _Bounding(pair, clock, workers)
     whole = bounding.whole(box, root)
-    heap = [(-float(whole.upper.max()), 0, whole)]
-    cuts: Cuts = []
-    while -heap[0][0] > enough() and not clock.expired() and len(heap) <= POOL:
-        taken, goal = [], enough()
-        while heap and len(taken) < BATCH and -heap[0][0] > goal:
-            taken.append(heapq.heappop(heap))
-        parts = _Parts.join(part for _, _, part in taken)
+    open_ = Parts(_largest(whole), whole)
+
+    def halves(boxes: list[_Parts]) -> list[tuple[int, _Parts, _Parts]] | None:
+        parts = _Parts.join(boxes)
         across = _across(parts)
         try:
-            halves = bounding.halves(parts, across, clock)
+            found = bounding.halves(parts, across, clock)
         except TimeLimitError:
-            halves = None
-        if halves is None:  # no time, or as small as floats allow
-            heap += taken
-            break
-        offer(np.concatenate([halves.lo / 2 + halves.hi / 2, halves.corner]))
-        for k, (_, number, _) in enumerate(taken):
-            cuts.append((number, int(across[k])))
-            for name, half in ((2 * len(cuts) - 1, k), (2 * len(cuts), k + len(taken))):
-                part = halves[half]
-                heapq.heappush(heap, (-float(part.upper.max()), name, part))
-        tell(-heap[0][0])
-    return np.max([part.upper[0] for _, _, part in heap], axis=0), cuts
+            return None
+        if found is None:  # as small as floats allow
+            return None
+        offer(np.concatenate([found.lo / 2 + found.hi / 2, found.corner]))
+        count = len(boxes)
+        return [(int(across[k]), found[k], found[k + count]) for k in range(count)]
+
+    limits = {"batch": BATCH, "most": POOL + 1, "clock": clock}
+    open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
+    return np.max([part.what.upper[0] for part in open_], axis=0), open_.cuts
 
 
 def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) -> Vector:
@@ -201,6 +195,10 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
             done += 1
             open_[2 * done - 1], open_[2 * done] = halves[k], halves[k + len(some)]
     return np.max([part.upper[0] for part in open_.values()], axis=0)
+
+
+def _largest(parts: _Parts) -> float:
+    return float(parts.upper.max())
 
 
 def _across(parts: _Parts) -> NDArray[np.intp]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from relunorm.bounds.pairs.linear import linear_bounds
+from relunorm.bounds.pairs.pair import ALIKE, pair_up
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference import boxes, quadratic
-from relunorm.difference.linear import linear_bounds
-from relunorm.difference.pair import ALIKE, pair_up
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Array, Vector

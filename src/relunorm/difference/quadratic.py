@@ -30,11 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import UNIT, slack
+from relunorm.bounds.pairs.linear import LayerBounds
+from relunorm.bounds.pairs.pair import Pair, PairedMap
+from relunorm.bounds.relaxation import Kink, lines
 from relunorm.clock import Clock
-from relunorm.difference.linear import LayerBounds
-from relunorm.difference.pair import Pair, PairedMap
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array, Vector
+
+RELU = Kink(0.0, 1.0, step=False)
 
 #: Numbers y that a matrix may couple; a step of the descent costs the cube of that.
 MOST = 1500
@@ -89,7 +92,8 @@ class Forms:
 
 def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) -> Forms:
     """Write the difference over one box in terms of y."""
-    bent = [np.flatnonzero(known.rise > 0) for known in layers]
+    relu = [lines(RELU, *known.z) for known in layers]
+    bent = [np.flatnonzero(line.rise > 0) for line in relu]
     largest = [np.maximum(-known.e[0], known.e[1]) for known in layers]
     free = [np.flatnonzero(k.open & (m > 0)) for k, m in zip(layers, largest, strict=True)]
     d = len(lo)
@@ -105,8 +109,9 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         affine = pair.maps[index]
         z, z_error = _own(pair, affine, own, own_error)
         e, e_error = _gap(pair, affine, own, own_error, gaps, gap_error)
-        below, bend = known.below, 1.0 - known.below
-        slope, lift = below + bend * known.steep, bend * known.rise / 2
+        below, bend = known.kink.below, 1.0 - known.kink.below
+        steep, rise = relu[index].above, relu[index].rise
+        slope, lift = below + bend * steep, bend * rise / 2
         value = slope[:, None] * z
         value[:, 0] += lift
         i = bent[index]
@@ -114,20 +119,20 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         value[i, place] += lift[i]
         reach = np.maximum(-known.z[0], known.z[1])[i, None]
         large.append(z[i] / reach)
-        small.append((2 * known.steep[i, None] - 1) * large[-1])
-        share = known.rise[i] / reach[:, 0]
+        small.append((2 * steep[i, None] - 1) * large[-1])
+        share = rise[i] / reach[:, 0]
         small[-1][:, 0] += share
         small[-1][np.arange(len(i)), place] += share
         columns.append(place - 1)
-        shares.append(2 * known.steep[i] - 1)
+        shares.append(2 * steep[i] - 1)
         weights.append(share)
         excess.append(2 * _excess(z_error[i] / reach[:, 0], large[-1]))
         at += len(i)
         own.append(value)
         own_error.append(slope * z_error + 16 * UNIT * (np.abs(value).sum(axis=1) + lift))
         open_, m = known.open, largest[index]
-        kept = np.where(open_, 0.5, known.upper.g)  # not open: the slope that it has
-        kept = below + bend * np.where(open_ & (m == 0), 0.0, kept)
+        half = below + bend * np.where(m == 0, 0.0, 0.5)
+        kept = np.where(open_, half, known.fast)  # not open: the slope that it has
         change = kept[:, None] * e
         i = free[index]
         change[i, at + np.arange(len(i))] += bend * m[i] / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arithmetic.dyadic import dyadic
 from relunorm.arithmetic.floats import gamma, rounded_up
+from relunorm.best_first import Part, Parts
 from relunorm.domain.base import (
     UNDERFLOW,
     Domain,
@@ -207,30 +207,32 @@ class Polytope(Domain):
         x_i^2 <= (l_i + u_i) x_i - l_i u_i turned into a linear programme. Worst case exponential
         in d; after 20,000 boxes the best upper bound so far is returned (still sound).
         """
-        best, heap, count = 0.0, [], 0
-        box = self.bounding_box
+        best = 0.0
 
-        def push(box: Box) -> None:
-            nonlocal best, count
+        def bounded(box: Box) -> tuple[float, tuple[Box, Vector]]:
+            nonlocal best
             value, x = self._minimize(-(box.lo + box.hi), box)
-            if value == np.inf:
-                return
-            best = max(best, float(x @ x))
-            heapq.heappush(heap, (value + float(box.lo @ box.hi), count, box, x))
-            count += 1
+            best = best if value == np.inf else max(best, float(x @ x))
+            return -value - float(box.lo @ box.hi), (box, x)
 
-        push(box)
-        while heap:
-            bound, _, box, x = heapq.heappop(heap)
-            if -bound <= best * (1 + 2e-9) or count > 20_000:
-                best = max(best, -bound)
-                break
+        open_ = Parts(*bounded(self.bounding_box))
+
+        def branch(taken: list[Part[tuple[Box, Vector]]]) -> bool:
+            box, x = taken[0].what
             axis = int(np.argmax((box.hi - x) * (x - box.lo)))
             cut = np.array(box.hi), np.array(box.lo)
             cut[0][axis] = cut[1][axis] = np.clip(x[axis], box.lo[axis], box.hi[axis])
-            push(Box(box.lo, cut[0]))
-            push(Box(cut[1], box.hi))
-        return float(np.sqrt(best))
+            for half in (Box(box.lo, cut[0]), Box(cut[1], box.hi)):
+                bound, what = bounded(half)
+                if bound > -np.inf:
+                    open_.push(bound, what)
+            return True
+
+        def settled() -> bool:
+            return open_.bound <= best * (1 + 2e-9) or open_.made > 20_000
+
+        open_.run(lambda: [open_.take()], branch, settled)
+        return float(np.sqrt(max(best, open_.bound)))
 
     def __repr__(self) -> str:
         return f"Polytope({len(self.b)} rows, dimension {self.dimension})"

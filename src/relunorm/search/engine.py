@@ -1,22 +1,22 @@
 """One search for every question: the largest value that some group of goals takes on a domain.
 
-Open nodes wait in a heap, the one with the largest bound first. A chunk takes one of them and
-explores below it, compiled (`explore`), for a number of nodes that grows with the search; what is
-left open goes back to the heap. Chunks of several nodes run in threads side by side, and parts of
-the heap on other processes (`together`).
+Open nodes wait, the one with the largest bound first (`relunorm.best_first`). A chunk takes one of
+them and explores below it, compiled (`explore`), for a number of nodes that grows with the search;
+what is left open waits again. Chunks of several nodes run in threads side by side, and shares of
+the open nodes on other processes (`together`).
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.best_first import Frontier
 from relunorm.bounds.form import Form, fits, triangular
 from relunorm.bounds.problem import Group
 from relunorm.clock import Clock, Teller
@@ -123,10 +123,8 @@ class Search:
         self.seen: Vector | None = None  # the best point of the last chunk
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
         self.most = math.inf  # nodes of this run
-        self.heap: list[Task] = []
-        self.waiting = 0
+        self.open: Frontier[Task] = Frontier()
         self.turn = False
-        self.running: dict[Hashable, list[Task]] = {}  # by who works on them
         self.died = False
         self.form: Form | None = None
         self.folded: Folded | None = None
@@ -138,7 +136,7 @@ class Search:
     @property
     def complete(self) -> bool:
         """Whether every node is closed or the target is reached."""
-        return self.reached or (self.rooted and not (self.heap or self.running))
+        return self.reached or (self.rooted and not len(self.open))
 
     @property
     def reached(self) -> bool:
@@ -150,16 +148,14 @@ class Search:
         """A bound on the maximum in real arithmetic."""
         if not self.rooted:
             return math.inf
-        waiting = [self.heap[0].bound] if self.heap else []
-        waiting += [task.bound for tasks in self.running.values() for task in tasks]
-        return max([self.ceiling, *waiting])
+        return max(self.ceiling, self.open.bound)
 
     def record(self) -> Ended:
         """What proves ``upper``: the tape so far, and open nodes closed by their own bounds."""
         assert self.proof is not None
         firsts = np.zeros(1, np.int64) if self.form is None else self.form.firsts
         inputs = 0 if self.form is None else len(self.form.lo)
-        return self.proof.ended(partial(closing, list(self.heap), inputs, firsts))
+        return self.proof.ended(partial(closing, list(self.open), inputs, firsts))
 
     def offer(self, value: float, point: Vector) -> None:
         """Keep a point if it is better than the best."""
@@ -221,7 +217,7 @@ class Search:
         tell("bounding", lower=self.value)
         form, start = self.form, self.start
         self.spaces: list[Space] = []
-        self.heap = []
+        self.open = Frontier()
         if form is None:
             self._bound(clock)
         else:
@@ -229,7 +225,7 @@ class Search:
         self.rooted = True  # last: until then nothing is known, whatever interrupts
 
     def _first_node(self, form: Form, start: Start | None, clock: Clock) -> None:
-        """Put the whole domain into the heap, unless it is empty."""
+        """Open the whole domain, unless it is empty."""
         self.theta = threshold(len(form.free))
         self.learned = np.zeros((len(form.jump) + len(form.lo) + 3, 2, 2))
         if start is None or start.tune:
@@ -244,12 +240,12 @@ class Search:
             self.ceiling = -math.inf  # nothing is feasible
             return
         if not math.isfinite(task.bound):
-            self.heap, self.ceiling = [task], math.inf
+            self.open, self.ceiling = Frontier([task]), math.inf
             return
         entries = float(task.units * (task.units + len(form.lo)))
         refreshed = task.units if task.units * entries <= MOST_REFRESH else 0
         self.pace = max(self.pace, (NODE_PASSES + refreshed) * entries / ROOT_SPEED)
-        self.wait(task)
+        self.open.add(task)
 
     def _bound(self, clock: Clock) -> None:
         """Bound the goals on the whole domain: what is left of the network is too large to cut."""
@@ -269,26 +265,14 @@ class Search:
             return self.below
         return self.value + 0.5 * self.tolerance * max(1.0, abs(self.value))
 
-    def wait(self, task: Task) -> None:
-        """Put a node among the open ones."""
-        heapq.heappush(self.heap, task)
-        self.waiting += len(task.numbers)
-
     def take(self) -> Task:
         """The node with the largest bound, or the deepest: in turns when a target is looked for,
         since then order does not shorten a proof and depth finds points; always, once the waiting
         nodes take too much room."""
         self.turn = not self.turn
-        if self.waiting > MOST_WAITING or (self.turn and self.target < math.inf):
-            place = max(
-                range(len(self.heap)), key=lambda i: (self.heap[i].depth, self.heap[i].number)
-            )
-            task = self.heap.pop(place)
-            heapq.heapify(self.heap)
-        else:
-            task = heapq.heappop(self.heap)
-        self.waiting -= len(task.numbers)
-        return task
+        if self.open.weight > MOST_WAITING or (self.turn and self.target < math.inf):
+            return self.open.take(lambda task: (task.depth, task.number))
+        return self.open.take()
 
     def _budget(self) -> int:
         """How many nodes a chunk may look at."""
@@ -299,27 +283,31 @@ class Search:
 
     def settled(self, clock: Clock) -> bool:
         """Whether there is nothing to do, or no time or nodes to do it."""
-        return self.reached or not self.heap or self.nodes >= self.most or clock.expired()
+        return self.reached or not self.open.waiting or self.nodes >= self.most or clock.expired()
 
     def alone(
         self, clock: Clock, tell: Teller, stop: NDArray[np.uint8], enough: float = math.inf
     ) -> None:
         """Search in this thread; at most until ``enough`` nodes wait or DIVIDE_SECONDS are over."""
         began = self.spent[1]
-        while not self.settled(clock) and len(self.heap) < enough:
-            if enough < math.inf and self.spent[1] - began > DIVIDE_SECONDS and len(self.heap) > 1:
-                return
-            task = self.take()
-            try:
-                found = explored(self, task, self.space(0), clock, stop, *self.reserved())
-            except KeyboardInterrupt:
-                self.wait(task)
-                raise
+
+        def settled() -> bool:
+            late = enough < math.inf and self.spent[1] - began > DIVIDE_SECONDS
+            waiting = len(self.open.waiting)
+            return self.settled(clock) or waiting >= enough or (late and waiting > 1)
+
+        def chunk(tasks: list[Task]) -> bool:
+            found = explored(self, tasks[0], self.space(0), clock, stop, *self.reserved())
             self.keep(found)
             self.marks = found.marks  # nobody else has taken numbers
+            return True
+
+        def between() -> None:
             if not self.settled(clock):
                 self.attack_more(clock)
             self.report(tell)
+
+        self.open.run(lambda: [self.take()], chunk, settled, between)
 
     def report(self, tell: Teller) -> None:
         """Say how far the search has come."""
@@ -342,7 +330,7 @@ class Search:
             self.seen = found.point
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
-            self.wait(task)
+            self.open.add(task)
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
         if self.proof is not None:
@@ -369,8 +357,7 @@ class Search:
     def _forecast(self) -> float:
         """Seconds of the whole search: those so far over the share of its tree that is closed, each
         half of a node being half of it. While little is closed, as if that share were."""
-        running = [task for tasks in self.running.values() for task in tasks]
-        closed = 1.0 - sum(0.5**task.depth for task in [*self.heap, *running])
+        closed = 1.0 - sum(0.5**task.depth for task in self.open)
         return self.spent[1] / max(closed, ATTACK_SHARE)
 
     def _some_boxes(self) -> tuple[Array, Array]:
@@ -378,8 +365,9 @@ class Search:
         the largest bound, in turns."""
         assert self.form is not None
         d, size = len(self.form.lo), self.attack.starts // 2
-        tasks = [self.heap[i] for i in self.attack.rng.integers(len(self.heap), size=size)]
-        tasks[0] = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
+        waiting = self.open.waiting
+        tasks = [waiting[i] for i in self.attack.rng.integers(len(waiting), size=size)]
+        tasks[0] = max(waiting, key=lambda task: task.depth) if self.turn else waiting[0]
         lo, hi = ([self.form.lift(task.numbers[at : at + d]) for task in tasks] for at in (0, d))
         return np.array(lo), np.array(hi)
 
@@ -396,7 +384,7 @@ class Search:
         # What a part of the search needs elsewhere, where `together.Explorer` adds the rest.
         left_out = {"attack", "folded", "place", "proof", "reach", "start"}
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {**kept, "heap": [], "running": {}, "spaces": [], "waiting": 0}
+        return {**kept, "open": Frontier(), "spaces": []}
 
 
 def threshold(inputs: int) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.kernel import part
+from relunorm.bounds.kernel import part, tangent
 from relunorm.bounds.node import node_of
 from relunorm.matrix import Array
 from relunorm.search.tape import CLOSED
@@ -57,7 +57,7 @@ def load(tape, at, node, n, known, first, last, q):  # type: ignore[no-untyped-d
         return False
     at += 6
     for j in range(n):
-        alpha[q, j] = 1.0 if node.high[j] > -node.low[j] else 0.0
+        alpha[q, j] = tangent(0.0, 1.0, node.low[j], node.high[j])
         for i in range(units):
             if tape[at + i] == names[j]:
                 alpha[q, j] = tape[at + units + i]

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form, TooLarge, fits, triangular
 from relunorm.bounds.layers import layer_bounds
-from relunorm.bounds.linear import Slopes, default_tilt, linear_upper
+from relunorm.bounds.linear import Slopes, linear_upper
 from relunorm.bounds.problem import Bounds, Group, few_threads
+from relunorm.bounds.relaxation import default_tilt
 from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach

@@ -22,6 +22,7 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
 from relunorm.bounds.problem import Group
+from relunorm.bounds.relaxation import chord, tangent
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError
@@ -316,9 +317,9 @@ def _line(
     if low >= 0 or high <= 0:
         return (above, ZERO) if low >= 0 else (below, ZERO)
     if weight * (above - below) > 0:  # the chord
-        slope = (above * high - below * low) / (high - low)
+        slope = chord(below, above, low, high)
         return slope, above * high - slope * high
-    return (above, ZERO) if high > -low else (below, ZERO)
+    return tangent(below, above, low, high), ZERO
 
 
 def _bent(form: Form, slope: Fraction, low: Fraction) -> Form:

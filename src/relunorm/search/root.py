@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.best_first import Node
 from relunorm.bounds.child import make_root
 from relunorm.bounds.form import Form
 from relunorm.bounds.memory import new_memory
@@ -31,14 +32,12 @@ ROOT_SPEED = 2e9
 
 
 @dataclass(order=True)
-class Task:
-    """A node that waits, the one with the largest bound first.
+class Task(Node):
+    """A node of the search.
 
     ``origin`` is the node above whose bound it has, where its own numbers give a larger one.
     """
 
-    key: float
-    number: int
     numbers: Array = field(compare=False)
     units: int = field(compare=False)
     known: int = field(compare=False)
@@ -46,8 +45,8 @@ class Task:
     origin: Task | None = field(compare=False, default=None)
 
     @property
-    def bound(self) -> float:
-        return -self.key
+    def weight(self) -> int:
+        return len(self.numbers)
 
 
 @group

@@ -1,6 +1,6 @@
 """A search by several workers: threads of this process, or tasks on others, through joblib.
 
-Threads share the heap: each takes a node, explores below it and puts back what stays open.
+Threads share the open nodes: each takes a node, explores below it and puts back what stays open.
 
 Processes work in rounds. The open nodes are dealt to some tasks for every worker, and what travels
 with them is the question, the numbers of the first node and the best point. A task is a search of
@@ -57,10 +57,10 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
                     task, place = search.take(), free.pop()
                     space, reserved = search.space(place), search.reserved()
                     job = pool.submit(explored, search, task, space, clock, stop, *reserved)
-                    search.running[job], taken[job] = [task], place
+                    search.open.running[job], taken[job] = [task], place
                 for job in wait(taken, return_when=FIRST_COMPLETED).done:
                     search.keep(job.result())
-                    del search.running[job]
+                    del search.open.running[job]
                     free.append(taken.pop(job))
                 if not search.settled(clock):
                     search.attack_more(clock)
@@ -69,7 +69,7 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
             stop[0] = 1
             for job in list(taken):
                 search.keep(job.result())
-                del search.running[job], taken[job]
+                del search.open.running[job], taken[job]
             raise
 
 
@@ -99,15 +99,13 @@ def on_processes(search: Search, clock: Clock, tell: Teller) -> None:
                         search.died = True
                         continue
                     search.keep(found)
-                    del search.running[number]
+                    del search.open.running[number]
                     search.report(tell)
                     if search.reached:
                         break
         finally:
-            for nodes in search.running.values():
-                for task in nodes:
-                    search.wait(task)
-            search.running = {}
+            for number in list(search.open.running):
+                search.open.give_back(number)
         if seconds > FIRST_ROUND:
             beyond = round_.elapsed() - shares[0].seconds * max(len(shares) / jobs, 1.0)
         seconds = max(min(GROWTH * seconds, LONGEST_ROUND), WORTH * beyond)
@@ -135,20 +133,21 @@ class Share:
 
 def _dealt(search: Search, clock: Clock, jobs: int, seconds: float) -> list[Share]:
     """The open nodes, those with the largest bounds first, in turns to one task after the other."""
-    count = min(len(search.heap), TASKS * jobs)
-    nodes = sorted(search.heap)
-    sizes = np.cumsum([len(task.numbers) for task in nodes])
+    open_ = search.open
+    count = min(len(open_.waiting), TASKS * jobs)
+    nodes = sorted(open_.waiting)
+    sizes = np.cumsum([task.weight for task in nodes])
     sent = min(int(np.searchsorted(sizes, MOST_NUMBERS)), MOST_NODES * count)
     sent = min(max(sent, count), len(nodes))
     # never in neither of the two, whenever Ctrl-C comes
-    search.running, search.heap = {k: nodes[k:sent:count] for k in range(count)}, nodes[sent:]
-    search.waiting -= int(sizes[sent - 1])
+    open_.running, open_.waiting = {k: nodes[k:sent:count] for k in range(count)}, nodes[sent:]
+    open_.weight -= int(sizes[sent - 1])
     if count < jobs:  # too few for all: come back soon with more of them
         seconds = FIRST_ROUND
     each = min(seconds, clock.left()) * min(jobs / count, 1.0)
     most = min((search.most - search.nodes) / count, MOST_LOOKED_AT)
     shares = []
-    for hand in search.running.values():
+    for hand in open_.running.values():
         seed = int(search.attack.rng.integers(1 << 62))
         shares.append(Share(hand, each, search.marks, most, seed, search.proof is not None))
         search.marks += NAMES
@@ -181,12 +180,12 @@ class Explorer:
         nodes, learned = search.nodes, search.learned.copy()
         search.most = nodes + share.most
         for task in share.nodes:
-            search.wait(task)
+            search.open.add(task)
         clock = self.clock.part(seconds=share.seconds)
         with clock.watch() as stop, np.errstate(over="ignore", invalid="ignore"):
             search.alone(clock, Teller(None, clock), stop)
         pieces = [] if search.proof is None else list(search.proof.pieces())
         return Found(
-            search.heap, search.nodes - nodes, search.value, search.point, search.ceiling,
+            list(search.open), search.nodes - nodes, search.value, search.point, search.ceiling,
             search.spent[1], search.lost, pieces, search.marks, search.learned - learned,
         )  # fmt: skip

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import float_above
 from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
-from relunorm.bounds.problem import Bounds, Kink, Problem, few_threads
+from relunorm.bounds.linear import Slopes, linear_upper
+from relunorm.bounds.problem import Bounds, Problem, few_threads
+from relunorm.bounds.relaxation import Kink, chord_slope, default_tilt, fixed_sides
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import chord
+from relunorm.bounds.kernel import chord, tangent
 from relunorm.compiled.jit import kernel_part, loose_part
 
 
@@ -19,7 +19,7 @@ def relu_lines(lines, k, low, high):
         steep, flat = 1.0, 1.0
     elif high > 0.0:
         steep, rise = chord(low, high)
-        flat = 1.0 if high > -low else 0.0
+        flat = tangent(0.0, 1.0, low, high)
     lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma
+from relunorm.bounds.pairs.pair import Pair
 from relunorm.compiled.groups import group
-from relunorm.difference.pair import Pair
 from relunorm.matrix import Array
 
 Whole = NDArray[np.int64]

@@ -17,10 +17,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term, geometry_of, term_of
-from relunorm.embedded.proof.distance import Change, Ends, Rounding
+from relunorm.embedded.proof.distance import Change, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
@@ -150,7 +151,7 @@ class FloatRounding(Rounding):
 
     def before(self, index: int, spans: list[Vector]) -> Vector:
         """The rounding of a sum."""
-        affine, terms = self.program.maps[index], self.change.matrix_size[index]
+        affine, terms = self.program.maps[index], self.change.maps[index].V_size
         count = np.ones(affine.size)
         size = np.abs(affine.bias).astype(np.float64)
         for source, matrix in terms.items():

@@ -6,7 +6,6 @@ are the proof: the bounds of the parts are recomputed from them.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.best_first import Parts
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.problem import Bounds as Reached
 from relunorm.bounds.problem import Problem
@@ -62,12 +62,12 @@ def bound_part(
     first = difference(problem, change, exact_input=True, away=away)
     second = difference(problem, change, exact_input=False, away=away, bounds=first.bounds)
     for part in (first, second):
-        top = part.descend(last, both)
+        top = part.descend(both)
         low, high = part.error(last)
         plain = np.maximum(rows, 0) @ high - np.maximum(-rows, 0) @ low
         other = np.maximum(-rows, 0) @ high - np.maximum(rows, 0) @ low
         plain, other = (np.nextafter(x * (1 + 1e-12), np.inf) for x in (plain, other))
-        size = part.norms.error(last, part.before[last], rows)
+        size = part.norms.error(last, part.passes.noise[last], rows)
         sides = np.fmin(top[:count], plain), np.fmin(top[count:], other)
         found.append(np.fmin(np.maximum(*sides), size))
     return Bounds(found[0], np.maximum(*found)), second
@@ -97,39 +97,35 @@ def cut(
         None for one that is not.
     """
 
-    def size(bounds: Bounds) -> float:
-        return float((bounds.on_grid if on_grid else bounds.of_floats).max())
+    def size(part: tuple[Box, Bounds]) -> float:
+        return float((part[1].on_grid if on_grid else part[1].of_floats).max())
 
-    first = bound_part(network, change, box, rows)[0]
-    nodes: list[Any] = [None]  # [axis, coordinate, first child]
-    boxes = {0: (box, first)}
-    heap = [(-size(first), 0)]
-    before = -heap[0][0]
-    check = 4
-    while len(boxes) < parts and -heap[0][0] > (0.0 if goal is None else goal):
-        node = heapq.heappop(heap)[1]
-        here = boxes[node][0]
+    def bounded(part: Box) -> tuple[Box, Bounds]:
+        return part, bound_part(network, change, part, rows)[0]
+
+    def cut_one(boxes: list[tuple[Box, Bounds]]) -> list[Any] | None:
+        here = boxes[0][0]
         axis = _axis(network, here)
         middle = float(here.lo[axis] + (here.hi[axis] - here.lo[axis]) / 2)
         if not here.lo[axis] < middle < here.hi[axis]:
-            break
-        del boxes[node]
-        nodes[node] = (axis, middle, len(nodes))
-        for half in halves(here, axis, middle):
-            found = bound_part(network, change, half, rows)[0]
-            boxes[len(nodes)] = (half, found)
-            heapq.heappush(heap, (-size(found), len(nodes)))
-            nodes.append(None)
+            return None
+        return [([axis, middle], *map(bounded, halves(here, axis, middle)))]
+
+    def look() -> None:
+        nonlocal before, check, enough
         if progress is not None:
-            progress(len(boxes), parts)
-        if len(boxes) == check:
-            now = -heap[0][0]
+            progress(len(open_), parts)
+        if len(open_) == check:
             patient = box.dimension <= FEW_INPUTS and check < PATIENCE
-            if now > (1 - GAIN) * before and not patient:
-                break
-            before, check = now, 2 * check
-    worst = first if len(boxes) == 1 else _join([found for _, found in boxes.values()])
-    return worst, _preorder(nodes)
+            if open_.bound > (1 - GAIN) * before and not patient:
+                enough = np.inf
+            before, check = open_.bound, 2 * check
+
+    whole = bounded(box)
+    open_ = Parts(size(whole), whole)
+    before, check, enough = open_.bound, 4, 0.0 if goal is None else goal
+    open_.halve(cut_one, size, lambda: enough, most=parts, then=look)
+    return _join([part.what[1] for part in open_]), _preorder(open_.cuts)
 
 
 def replay_cuts(
@@ -181,15 +177,14 @@ def _join(found: list[Bounds]) -> Bounds:
     return worst
 
 
-def _preorder(nodes: list[Any]) -> list[Any]:
+def _preorder(cuts: list[tuple[int, Any]]) -> list[Any]:
+    """Cuts of `Parts` as a certificate has them."""
+    made = {number: (k, how) for k, (number, how) in enumerate(cuts)}
     result, stack = [], [0]
     while stack:
-        node = nodes[stack.pop()]
-        if node is None:
-            result.append(None)
-            continue
-        result.append([node[0], node[1]])
-        stack += [node[2] + 1, node[2]]
+        k, how = made.get(stack.pop(), (0, None))
+        result.append(how)
+        stack += [] if how is None else [2 * k + 2, 2 * k + 1]
     return result
 
 

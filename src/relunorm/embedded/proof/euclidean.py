@@ -2,7 +2,7 @@
 
 With v, d and e as in `relunorm.embedded.proof.distance` and any fixed point c_k of every layer,
 
-    |e|  <=  sum_s |W'_s| |d_s| + |D_s| |v_s - c_s|  +  |sum_s D_s c_s + b' - b| + |t|,
+    |e|  <=  sum_s |V_s| |d_s| + |D_s| |v_s - c_s|  +  |sum_s D_s c_s + c - b| + |t|,
     |d'| <=  (largest slope) |e| + |r|,
 
 matrices measured by their largest singular value. Bounds of single entries let every unit be at
@@ -23,11 +23,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.matrix import Vector
 
 if TYPE_CHECKING:
-    from relunorm.embedded.proof.distance import Change, Ends
+    from relunorm.embedded.proof.distance import Change
 
 Array = NDArray[np.float64]
 
@@ -51,12 +52,12 @@ class Norms:
 
     def error(self, index: int, before: Vector, rows: Array | None = None) -> Vector:
         """A bound of every |e_i| of a map, or of every entry of |rows @ e|."""
-        change = self.change
+        affine = self.change.maps[index]
         total = before if rows is None else np.abs(rows) @ before
-        for source, matrix in change.matrix[index].items():
-            moved = change.moved[index][source]
+        for source, matrix in affine.V.items():
+            moved = affine.D[source]
             half = self._half(source)
-            sizes = change.matrix_size[index][source], change.moved_size[index][source]
+            sizes = affine.V_size[source], affine.D_size[source]
             if rows is not None:
                 rounded = gamma(rows.shape[1] + 4) * self._rows(np.abs(rows) @ sizes[0])
                 total = total + rounded * self.gap[source]
@@ -97,30 +98,30 @@ class Norms:
     def _whole(self, index: int, before: Vector) -> float:
         """|e| of a map by the norms of its matrices."""
         total = self._size(before)
-        for source in self.change.matrix[index]:
+        for source, size in self.change.maps[index].D_size.items():
             ours, moved = self.change.norms(index, source)
-            alone = self.change.moved_size[index][source] @ self._half(source)
+            alone = size @ self._half(source)
             total += ours * self.gap[source]
             total += _least(moved * self.radius[source], self._size(alone))
         fixed, lost = self._fixed(index)
         return self._up(total + self._size(np.abs(fixed) + lost))
 
     def _moved(self, index: int) -> float:
-        """How far z of a map can be from its value at the centers; |W| <= |W'| + |D|."""
+        """How far z of a map can be from its value at the centers; |W| <= |V| + |D|."""
         parts = (
             sum(self.change.norms(index, source)) * self.radius[source]
-            for source in self.change.matrix[index]
+            for source in self.change.maps[index].W
         )
         return self._up(sum(parts, 0.0))
 
     def _fixed(self, index: int) -> tuple[Vector, Vector]:
-        """``sum_s D_s c_s + b' - b`` and what computing it can have lost."""
-        fixed = self.change.bias[index]
-        size = np.abs(fixed)
-        for source, moved in self.change.moved[index].items():
+        """``sum_s D_s c_s + c - b`` and what computing it can have lost."""
+        affine = self.change.maps[index]
+        fixed, size = affine.shift, np.abs(affine.shift)
+        for source, moved in affine.D.items():
             center = self.center[source]
             fixed = fixed + moved @ center
-            size = size + self.change.moved_size[index][source] @ np.abs(center)
+            size = size + affine.D_size[source] @ np.abs(center)
         return fixed, self._lost(size)
 
     def _middle(self, index: int) -> tuple[Vector, Vector]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from relunorm.bounds.pairs.linear import Ends
 from relunorm.bounds.problem import Problem
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
@@ -23,7 +24,7 @@ from relunorm.embedded.arithmetic.integers import (
     real_map,
 )
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.proof.distance import Change, Difference, Ends, Rounding
+from relunorm.embedded.proof.distance import Change, Difference, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -117,7 +118,7 @@ class Walk:
         error = self.difference.error(index)
         if index < len(self.network.layers):
             bounds = self.difference.bounds
-            self.difference._network(index)
+            self.difference.own(index)
             sums = narrowed(
                 sums,
                 affine.exponent,

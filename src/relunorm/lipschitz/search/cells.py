@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds import relaxation
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import Workspace, workspace
@@ -285,6 +286,9 @@ def _add_up(net, nodes, bits, layer, i, exact):  # type: ignore[no-untyped-def]
             above[k] = below[k]
 
 
+_chord, _tangent = inner(relaxation.chord), inner(relaxation.tangent)
+
+
 @inner
 def _pass_on(net, nodes, q, i, bit, low, high):  # type: ignore[no-untyped-def]
     """The forms below and above an activation: a line through its corner, and the chord."""
@@ -294,8 +298,8 @@ def _pass_on(net, nodes, q, i, bit, low, high):  # type: ignore[no-untyped-def]
     down, up = 0.0, 0.0
     if bit < 0:
         least, most = min(low, 0.0), max(high, 0.0)
-        through = b if most > -least else a
-        chord = (b * most - a * least) / (most - least) if most > least else b
+        through = _tangent(a, b, least, most)
+        chord = _chord(a, b, least, most) if most > least else b
         if a <= b:
             lower, upper = through, chord
             up = max((b - chord) * most, (a - chord) * least)

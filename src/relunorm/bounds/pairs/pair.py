@@ -12,13 +12,14 @@ without a partner is paired with one that is 0. Both leave the functions as they
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.matrix import Array, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Affine, Network
 
 #: Weights that differ by no more than this share belong to copies.
@@ -35,12 +36,27 @@ ENTRIES = 1 << 25
 class PairedMap:
     """One affine map of both: W, V = W + D and D by source, b, c and c - b."""
 
-    W: dict[int, Array]
-    V: dict[int, Array]
-    D: dict[int, Array]
+    W: dict[int, Matrix]
+    V: dict[int, Matrix]
+    D: dict[int, Matrix]
     b: Vector
     c: Vector
     shift: Vector
+
+    @classmethod
+    def of(cls, W: dict[int, Matrix], V: dict[int, Matrix], b: Vector, c: Vector) -> PairedMap:
+        """Two maps that read the same values, dense or sparse."""
+        return cls(W, V, {s: _minus(V[s], W[s]) for s in W}, b, c, c - b)
+
+    @cached_property
+    def V_size(self) -> dict[int, Matrix]:
+        """Absolute values of V."""
+        return {s: abs(m) for s, m in self.V.items()}
+
+    @cached_property
+    def D_size(self) -> dict[int, Matrix]:
+        """Absolute values of D."""
+        return {s: abs(m) for s, m in self.D.items()}
 
     @property
     def size(self) -> int:
@@ -99,7 +115,7 @@ def pair_up(first: Network, second: Network, clock: Clock = NO_LIMIT) -> Pair | 
         W = {s: _placed(ours, s, np.arange(_inner(ours, s)), widths[s]) for s in sources}
         V = {s: _placed(theirs, s, places[s][0], widths[s]) for s in sources}
         if index == len(below):
-            maps.append(_map(W, V, ours.bias, theirs.bias))
+            maps.append(PairedMap.of(W, V, ours.bias, theirs.bias))
             continue
         order = _order(W, V, ours.bias, theirs.bias)
         width = max(ours.size, int(order.max(initial=-1)) + 1)
@@ -109,7 +125,7 @@ def pair_up(first: Network, second: Network, clock: Clock = NO_LIMIT) -> Pair | 
             _rows(ours.bias[:, None], np.arange(ours.size), width)[:, 0],
             _rows(theirs.bias[:, None], order, width)[:, 0],
         )
-        maps.append(_map(W, V, *bias))
+        maps.append(PairedMap.of(W, V, *bias))
         places.append((order, width))
     return Pair(tuple(maps), below)
 
@@ -140,8 +156,9 @@ def _rows(matrix: Array, order: NDArray[np.intp], width: int) -> Array:
     return full
 
 
-def _map(W: dict[int, Array], V: dict[int, Array], b: Vector, c: Vector) -> PairedMap:
-    return PairedMap(W, V, {s: V[s] - W[s] for s in W}, b, c, c - b)
+def _minus(V: Matrix, W: Matrix) -> Matrix:
+    """What a matrix moved by; what was rounded to nearest has moved by floats (Sterbenz)."""
+    return mx.as_matrix(V - W) if type(V) is type(W) else mx.dense(V) - mx.dense(W)
 
 
 def _order(W: dict[int, Array], V: dict[int, Array], b: Vector, c: Vector) -> NDArray[np.intp]:

@@ -1,0 +1,187 @@
+"""The one loop of branch and bound: open nodes in the order of their bounds, the largest first.
+
+What a node is and how it is bounded and cut is its client's: a box of inputs here, a box and some
+decided signs there, below which a compiled kernel searches on its own. Nodes that are being worked
+on are open still, so whatever ends a search, a limit, an error or Ctrl-C, the bound of what is left
+holds for everything that is not closed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from relunorm.clock import NO_LIMIT, Clock
+
+
+@dataclass(order=True)
+class Node:
+    """Something open: minus its bound, and the number that it is known by."""
+
+    key: float
+    number: int
+
+    @property
+    def bound(self) -> float:
+        return -self.key
+
+    @property
+    def weight(self) -> int:
+        """How much room it takes while it waits."""
+        return 1
+
+
+N = TypeVar("N", bound=Node)
+W = TypeVar("W")
+
+
+class Frontier(Generic[N]):
+    """Open nodes.
+
+    Attributes:
+        waiting: those that nobody works on, as a heap.
+        running: the others, by who works on them.
+        weight: of those that wait.
+    """
+
+    def __init__(self, nodes: Iterable[N] = ()):
+        self.waiting: list[N] = []
+        self.running: dict[Hashable, list[N]] = {}
+        self.weight = 0
+        for node in nodes:
+            self.add(node)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + sum(map(len, self.running.values()))
+
+    def __iter__(self) -> Iterator[N]:
+        yield from self.waiting
+        for nodes in self.running.values():
+            yield from nodes
+
+    @property
+    def bound(self) -> float:
+        """The largest bound of an open node."""
+        first = self.waiting[0].bound if self.waiting else -math.inf
+        return max([first, *(node.bound for nodes in self.running.values() for node in nodes)])
+
+    def add(self, node: N) -> None:
+        """Put a node among those that wait."""
+        heapq.heappush(self.waiting, node)
+        self.weight += node.weight
+
+    def take(self, order: Callable[[N], Any] | None = None) -> N:
+        """The node with the largest bound, or the one that is last in another order."""
+        if order is None:
+            node = heapq.heappop(self.waiting)
+        else:
+            at = max(range(len(self.waiting)), key=lambda k: order(self.waiting[k]))
+            node = self.waiting.pop(at)
+            heapq.heapify(self.waiting)
+        self.weight -= node.weight
+        return node
+
+    def give_back(self, who: Hashable) -> None:
+        """Let what somebody did not finish wait again."""
+        for node in self.running.pop(who):
+            self.add(node)
+
+    def run(
+        self,
+        take: Callable[[], list[N]],
+        branch: Callable[[list[N]], bool],
+        settled: Callable[[], bool],
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Work on one batch of nodes after the other, here, until none waits or all is settled.
+
+        Args:
+            take: what is next.
+            branch: adds what is left of these nodes, or says that it cannot: then that was all.
+            then: called after each batch.
+        """
+        while self.waiting and not settled():
+            self.running[self] = taken = take()
+            done = False
+            try:
+                done = branch(taken)
+            finally:
+                if done:
+                    del self.running[self]
+                else:
+                    self.give_back(self)
+            if not done:
+                return
+            then()
+
+
+@dataclass(order=True)
+class Part(Node, Generic[W]):
+    """A part of a domain, with what its client knows of it."""
+
+    what: W = field(compare=False)
+
+
+class Parts(Frontier[Part[W]]):
+    """Parts of a domain, numbered as they come: the whole is number 0.
+
+    Attributes:
+        made: how many there have been.
+        cuts: parts cut in two, by their numbers, and how; the k-th cut, counted from 0, makes parts
+            2k + 1 and 2k + 2.
+    """
+
+    def __init__(self, bound: float, whole: W):
+        super().__init__()
+        self.made = 0
+        self.cuts: list[tuple[int, Any]] = []
+        self.push(bound, whole)
+
+    def push(self, bound: float, what: W) -> None:
+        """Add a part."""
+        self.add(Part(-bound, self.made, what))
+        self.made += 1
+
+    def halve(
+        self,
+        cut: Callable[[list[W]], list[tuple[Any, W, W]] | None],
+        bound: Callable[[W], float],
+        enough: Callable[[], float],
+        *,
+        batch: int = 1,
+        most: float = math.inf,
+        clock: Clock = NO_LIMIT,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Cut the parts with the largest bounds in two until all bounds are enough.
+
+        Args:
+            cut: for every part how it is cut, and both halves; None where there is no time, or
+                nothing to cut.
+            bound: of a part.
+            enough: asked again before every batch.
+            batch: parts at a time.
+            most: parts that are open, at most.
+        """
+
+        def take() -> list[Part[W]]:
+            goal, taken = enough(), [self.take()]
+            while self.waiting and len(taken) < batch and self.waiting[0].bound > goal:
+                taken.append(self.take())
+            return taken
+
+        def branch(taken: list[Part[W]]) -> bool:
+            made = cut([part.what for part in taken])
+            for part, (how, *halves) in zip(taken, made or (), strict=made is not None):
+                self.cuts.append((part.number, how))
+                for half in halves:
+                    self.push(bound(half), half)
+            return made is not None
+
+        def settled() -> bool:
+            return not self.bound > enough() or clock.expired() or len(self) >= most
+
+        self.run(take, branch, settled, then)

@@ -1,0 +1,103 @@
+"""The loop of branch and bound: its order, its numbers, and what it leaves open."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from relunorm.best_first import Frontier, Node, Part, Parts
+from relunorm.clock import Clock
+
+Interval = tuple[float, float]
+
+
+def value(x: float) -> float:
+    return -((x - 0.3) ** 2)
+
+
+def bound(part: Interval) -> float:
+    """|value'| <= 2 on [0, 1]."""
+    return value((part[0] + part[1]) / 2) + (part[1] - part[0])
+
+
+def halves(parts: list[Interval]) -> list[tuple[str, Interval, Interval]]:
+    return [("middle", (a, (a + b) / 2), ((a + b) / 2, b)) for a, b in parts]
+
+
+def whole() -> Parts[Interval]:
+    return Parts(bound((0.0, 1.0)), (0.0, 1.0))
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_parts_cover_the_whole_and_their_numbers_say_how(batch: int) -> None:
+    open_ = whole()
+    open_.halve(halves, bound, lambda: 0.01, batch=batch)
+    assert 0.0 <= open_.bound <= 0.01
+    ends = sorted(part.what for part in open_)
+    assert ends[0][0] == 0.0
+    assert ends[-1][1] == 1.0
+    assert all(first[1] == second[0] for first, second in itertools.pairwise(ends))
+    again = {0: (0.0, 1.0)}
+    for k, (number, how) in enumerate(open_.cuts):
+        assert how == "middle"
+        _, again[2 * k + 1], again[2 * k + 2] = halves([again.pop(number)])[0]
+    assert again == {part.number: part.what for part in open_}
+
+
+def test_what_is_enough_is_asked_again() -> None:
+    open_, asked = whole(), []
+
+    def enough() -> float:
+        asked.append(open_.bound)
+        return math.inf if len(open_.cuts) >= 3 else -math.inf
+
+    open_.halve(halves, bound, enough)
+    assert len(open_.cuts) == 3
+    assert asked == sorted(asked, reverse=True)
+
+
+def test_limits_of_time_and_room() -> None:
+    open_ = whole()
+    open_.halve(halves, bound, lambda: -math.inf, clock=Clock(0.0))
+    assert not open_.cuts
+    open_.halve(halves, bound, lambda: -math.inf, most=5)
+    assert len(open_) == 5
+    open_.halve(lambda parts: None, bound, lambda: -math.inf)
+    assert len(open_) == 5
+    assert len(open_.waiting) == 5
+
+
+def test_an_interrupt_leaves_what_was_being_cut_open() -> None:
+    open_ = whole()
+    open_.halve(halves, bound, lambda: 0.5)
+    before, seen = sorted(part.number for part in open_), []
+
+    def interrupted(parts: list[Interval]) -> None:
+        seen.append((open_.bound, len(open_)))
+        raise KeyboardInterrupt
+
+    top = open_.bound
+    with pytest.raises(KeyboardInterrupt):
+        open_.halve(interrupted, bound, lambda: -math.inf, batch=2)
+    assert seen == [(top, len(before))]
+    assert sorted(part.number for part in open_.waiting) == before
+    assert open_.bound == top
+    assert not open_.running
+
+
+def test_another_order_and_weights() -> None:
+    nodes = Frontier([Part(-b, n, "") for n, b in enumerate([3.0, 9.0, 5.0])])
+    assert nodes.weight == 3
+    assert nodes.bound == 9.0
+    assert nodes.take(lambda node: node.number).bound == 5.0
+    assert nodes.take().bound == 9.0
+    assert nodes.weight == 1
+    assert len(nodes) == 1
+    nodes.running["elsewhere"] = [Part(-7.0, 5, "")]
+    assert nodes.bound == 7.0
+    assert len(nodes) == 2
+    nodes.give_back("elsewhere")
+    assert nodes.take().number == 5
+    assert Frontier[Node]().bound == -math.inf
