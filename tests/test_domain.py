@@ -219,6 +219,34 @@ def test_flat_polytopes_are_sampled_in_their_plane() -> None:
     np.testing.assert_allclose(thin.std(axis=0), [1 / np.sqrt(3), 1e-6 / np.sqrt(3)], rtol=0.1)
 
 
+@given(seeds, st.integers(1, 3), st.sampled_from(["corner", "equalities", "simplex"]))
+def test_a_polytope_of_one_point_is_not_empty(seed: int, d: int, kind: str) -> None:
+    """Rows that meet in one point exactly, which rounding may miss."""
+    rng = np.random.default_rng(seed)
+    p = rng.integers(-40, 41, d) * 2.0 ** rng.integers(-12, 31)
+    signs, own = rng.choice([-1.0, 1.0], d), np.eye(d)
+    A = {
+        "corner": np.vstack([own * signs, -own * signs, -signs * rng.integers(1, 8, d)]),
+        "equalities": np.vstack([own + np.triu(rng.integers(-3, 4, (d, d)), 1)] * 2),
+        "simplex": np.vstack([own, -np.ones((1, d))]) * rng.choice([1.0, 3.0]),
+    }[kind]
+    if kind == "equalities":
+        A[d:] *= -1
+    b = A @ p  # whole numbers over one power of two: exact
+    if kind == "corner":
+        b[d : 2 * d] += rng.integers(1, 9, d)
+    point = rn.Polytope(A, b)
+    assert point.holds(p)[0]
+    for near in (point.center, *point.maximizer(own), *point.sample(2, 0)):
+        np.testing.assert_allclose(near, p, atol=1e-7 * max(1.0, np.abs(p).max()))
+    lo, hi = point.outer_ends()
+    assert (lo <= p).all()
+    assert (p <= hi).all()
+    moved = moved_inside(point, np.nextafter(p, np.inf))
+    assert moved is not None
+    assert moved.tolist() == p.tolist()
+
+
 def test_lengths_neither_overflow_nor_vanish() -> None:
     assert not rn.Ball([0, 0], 1e-200).contains([[1e-200, 1e-200]])[0]
     assert rn.Ball([3e-200, 4e-200], 0).radius == pytest.approx(5e-200)
