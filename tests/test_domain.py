@@ -204,6 +204,20 @@ def test_polytopes_of_any_scale() -> None:
         rn.Polytope([[0.0, 0.0], [1, 0], [-1, 0], [0, 1], [0, -1]], [-1, 1, 1, 1, 1])
 
 
+@given(seeds, st.integers(1, 3))
+def test_rows_may_have_any_length(seed: int, d: int) -> None:
+    """Of rows that are very long and very short a solver says that nothing bounds them."""
+    rng = np.random.default_rng(seed)
+    box = rn.Box(-rng.integers(1, 9, d) / 4.0, rng.integers(1, 9, d) / 4.0)
+    lengths = 2.0 ** rng.integers(-40, 41, 2 * d)
+    A = np.vstack([np.eye(d), -np.eye(d)]) * lengths[:, None]
+    polytope = rn.Polytope(A, np.concatenate([box.hi, -box.lo]) * lengths)
+    lo, hi = polytope.outer_ends()
+    assert (lo <= box.lo).all()
+    assert (box.hi <= hi).all()
+    np.testing.assert_allclose([lo, hi], [box.lo, box.hi], rtol=1e-9)
+
+
 def test_flat_polytopes_are_sampled_in_their_plane() -> None:
     simplex = rn.Polytope(
         np.vstack([-np.eye(3), np.ones((1, 3)), -np.ones((1, 3))]), [0, 0, 0, 1, -1]

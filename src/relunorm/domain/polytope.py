@@ -240,16 +240,36 @@ class Polytope(Domain):
 
 
 def box_duals(A: NDArray[np.float64], b: Vector) -> NDArray[np.float64]:
-    """Multipliers that bound every +x_i and -x_i, from one linear programme each."""
+    """Multipliers that bound every +x_i and -x_i, from one linear programme each.
+
+    Where the numbers as they are give none that do, they are scaled first.
+    """
     from scipy.optimize import linprog
 
-    d, duals = A.shape[1], []
-    for cost in np.vstack([np.eye(d), -np.eye(d)]):
+    costs, duals = np.vstack([np.eye(A.shape[1]), -np.eye(A.shape[1])]), []
+    for cost in costs:
         found = linprog(-cost, A_ub=A, b_ub=b, bounds=(None, None), method="highs")
         if found.status != 0:
-            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
+            return _scaled_duals(A, b, costs)
         duals.append(np.maximum(-np.asarray(found.ineqlin.marginals), 0.0))
-    return np.array(duals)
+    rest = np.abs(costs - np.array(duals) @ A).sum(axis=1).max()
+    return np.array(duals) if rest < 1e-6 else _scaled_duals(A, b, costs)
+
+
+def _scaled_duals(
+    A: NDArray[np.float64], b: Vector, costs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The same in well-scaled coordinates: row k of those is size * A[k] / norms[k]."""
+    scaled = _scale(A, b)
+    full = np.abs(A).max(axis=1) > 0
+    norms, duals = lengths(A[full] * scaled.size), np.zeros((len(costs), len(b)))
+    for cost, row in zip(costs, duals, strict=True):
+        found = scaled.solve(-cost, scaled.A, (None, None))
+        if found.status != 0:
+            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
+        multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+        row[full] = (scaled.size @ np.abs(cost)) * multipliers / norms
+    return duals
 
 
 def ends_by_duality(
