@@ -204,6 +204,20 @@ def test_polytopes_of_any_scale() -> None:
         rn.Polytope([[0.0, 0.0], [1, 0], [-1, 0], [0, 1], [0, -1]], [-1, 1, 1, 1, 1])
 
 
+@given(seeds, st.integers(1, 3))
+def test_rows_may_have_any_length(seed: int, d: int) -> None:
+    """Of rows that are very long and very short a solver says that nothing bounds them."""
+    rng = np.random.default_rng(seed)
+    box = rn.Box(-rng.integers(1, 9, d) / 4.0, rng.integers(1, 9, d) / 4.0)
+    lengths = 2.0 ** rng.integers(-40, 41, 2 * d)
+    A = np.vstack([np.eye(d), -np.eye(d)]) * lengths[:, None]
+    polytope = rn.Polytope(A, np.concatenate([box.hi, -box.lo]) * lengths)
+    lo, hi = polytope.outer_ends()
+    assert (lo <= box.lo).all()
+    assert (box.hi <= hi).all()
+    np.testing.assert_allclose([lo, hi], [box.lo, box.hi], rtol=1e-9)
+
+
 def test_flat_polytopes_are_sampled_in_their_plane() -> None:
     simplex = rn.Polytope(
         np.vstack([-np.eye(3), np.ones((1, 3)), -np.ones((1, 3))]), [0, 0, 0, 1, -1]
@@ -217,6 +231,34 @@ def test_flat_polytopes_are_sampled_in_their_plane() -> None:
     np.testing.assert_allclose(point.radius, np.sqrt(5), rtol=1e-7)
     thin = rn.Polytope(np.vstack([np.eye(2), -np.eye(2)]), [1, 1e-6, 1, 1e-6]).sample(2000, 0)
     np.testing.assert_allclose(thin.std(axis=0), [1 / np.sqrt(3), 1e-6 / np.sqrt(3)], rtol=0.1)
+
+
+@given(seeds, st.integers(1, 3), st.sampled_from(["corner", "equalities", "simplex"]))
+def test_a_polytope_of_one_point_is_not_empty(seed: int, d: int, kind: str) -> None:
+    """Rows that meet in one point exactly, which rounding may miss."""
+    rng = np.random.default_rng(seed)
+    p = rng.integers(-40, 41, d) * 2.0 ** rng.integers(-12, 31)
+    signs, own = rng.choice([-1.0, 1.0], d), np.eye(d)
+    A = {
+        "corner": np.vstack([own * signs, -own * signs, -signs * rng.integers(1, 8, d)]),
+        "equalities": np.vstack([own + np.triu(rng.integers(-3, 4, (d, d)), 1)] * 2),
+        "simplex": np.vstack([own, -np.ones((1, d))]) * rng.choice([1.0, 3.0]),
+    }[kind]
+    if kind == "equalities":
+        A[d:] *= -1
+    b = A @ p  # whole numbers over one power of two: exact
+    if kind == "corner":
+        b[d : 2 * d] += rng.integers(1, 9, d)
+    point = rn.Polytope(A, b)
+    assert point.holds(p)[0]
+    for near in (point.center, *point.maximizer(own), *point.sample(2, 0)):
+        np.testing.assert_allclose(near, p, atol=1e-7 * max(1.0, np.abs(p).max()))
+    lo, hi = point.outer_ends()
+    assert (lo <= p).all()
+    assert (p <= hi).all()
+    moved = moved_inside(point, np.nextafter(p, np.inf))
+    assert moved is not None
+    assert moved.tolist() == p.tolist()
 
 
 def test_lengths_neither_overflow_nor_vanish() -> None:

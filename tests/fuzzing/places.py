@@ -99,8 +99,10 @@ def disc(centre: list[Fraction], radius: Fraction) -> tuple[Cell, Cell]:
 
 
 def _polytope(rng: Rng, d: int, size: float, flat: bool) -> Place:
-    """A cube with corners cut off, or a flat one."""
+    """A cube with corners cut off, its rows as they are or scaled and repeated; or a flat one."""
     if flat and rng.random() < 0.4:
+        if rng.random() < 0.4:
+            return _point(rng, d)
         return _segment() if d == 2 else _slice(rng, d, size)
     sides = np.concatenate([np.eye(d), -np.eye(d)])
     extra = rng.normal(size=(int(rng.integers(1, 4)), d))
@@ -108,7 +110,22 @@ def _polytope(rng: Rng, d: int, size: float, flat: bool) -> Place:
         extra = np.round(extra * 2) / 2
     A = np.concatenate([sides, extra[np.abs(extra).max(axis=1) > 0]])
     b = np.concatenate([np.ones(2 * d), rng.uniform(0.1, 1.0, len(A) - 2 * d)]) * size
+    if rng.random() < 0.3:
+        again = rng.integers(len(b), size=len(b) + 2)
+        scales = 2.0 ** rng.integers(-40, 41, len(b) + len(again))
+        A = np.concatenate([A, A[again]]) * scales[:, None]
+        b = np.concatenate([b, b[again]]) * scales
     return _from_rows(A, b, tuple(range(d)))
+
+
+def _point(rng: Rng, d: int) -> Place:
+    """A cube where another half space touches it in a corner: one point, by rows of no pair."""
+    corner, signs = rng.integers(-20, 21, d) / 8.0, rng.choice([-1.0, 1.0], d)
+    own = np.eye(d) * signs
+    A = np.concatenate([own, -own, [-signs * rng.integers(1, 5, d) / 2.0]])
+    b = A @ corner  # exact: short numbers
+    b[d : 2 * d] += rng.integers(1, 9, d)
+    return _from_rows(A, b, ())
 
 
 def _segment() -> Place:

@@ -15,7 +15,7 @@ import pytest
 from brute_force import pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog, nnls
+from scipy.optimize import linprog, minimize_scalar, nnls
 from typer.testing import CliRunner
 
 import relunorm as rn
@@ -254,6 +254,15 @@ def test_the_support_of_a_ball_in_a_box(seed, norm):
             bounds=[*zip(lo, hi, strict=True), *[(0, None)] * 3],
         )
         assert high == pytest.approx(-found.fun, abs=1e-8)
+    else:  # the dual: the ball's constraint with a multiplier, the box as it is
+        room, size = np.where(direction > 0, hi - middle, middle - lo), np.abs(direction)
+
+        def dual(exponent: float) -> float:
+            step = np.minimum(size / (2 * np.exp(exponent)), room)
+            return float(np.exp(exponent) * (ball.reach**2 - step @ step) + size @ step)
+
+        least = minimize_scalar(dual, bounds=(-40, 10), method="bounded", options={"xatol": 1e-9})
+        assert high - middle @ direction == pytest.approx(least.fun, abs=1e-6)
 
 
 def test_a_ball_decides_its_members_without_rounding():
@@ -275,6 +284,48 @@ def test_bad_rows_are_named_and_the_others_answered():
     assert "row 2: input 0 is 9, outside of the valid range [-5, 5]" in reasons[2]
     assert "row 3: label 7, but the model has classes 0 to 1" in reasons[3]
     assert found.accuracy(0.5) == (1.0, 1.0)
+
+
+#: |x_0| against relu(x_1).
+BENT = Network.from_weights(
+    [[[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]
+)
+CONSTANT = Network.from_weights([np.zeros((2, 2)), np.eye(2)], [[1.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e-160])
+def test_distances_whose_squares_underflow(size):
+    """The answer changes where |x_0| = x_1: from (s, s / 2) that is s / sqrt(8) away."""
+    found = rn.certify(BENT, [[size, size / 2]], 0.5 * size, norm=2, time_limit=20).rows[0]
+    assert found.verdict == "attacked"
+    assert found.adversarial is not None
+    steps = [
+        Fraction(a) - Fraction(b)
+        for a, b in zip(found.adversarial.tolist(), [size, size / 2], strict=True)
+    ]
+    square = sum(step * step for step in steps)
+    assert 0 < square <= Fraction(found.radius[1]) ** 2
+    assert found.radius[1] <= 0.5 * size
+
+
+def test_rows_too_large_to_compute_with_do_not_stop_the_others():
+    found = rn.certify(CONSTANT, [[0.0, 1.0], [1e120, 0.0], [3e99, 1.0]], 0.5).rows
+    assert [row.verdict for row in found] == ["robust", "invalid", "robust"]
+    assert "row 1: input 0 is 1e+120, too large" in found[1].reason
+    told = rn.certify(CONSTANT, [[0.0, 1.0]] * 2, 0.5, label=[[1.0, 0.0], [1e200, 0.0]], delta=0.1)
+    assert [row.verdict for row in told.rows] == ["robust", "invalid"]
+    for more in ({"radius": 1e100}, {"radius": [1e100, 1.0]}, {"delta": 1e200, "radius": 1.0}):
+        with pytest.raises(InvalidInputError):
+            rn.certify(CONSTANT, [[0.0, 1.0]], **more)
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+def test_where_nothing_is_ever_attacked_the_reason_is_not_the_time(norm):
+    for x in ([0.0, 0.0], [1e95, 1.0]):
+        row = rn.certify(CONSTANT, [x], norm=norm, time_limit=60).rows[0]
+        assert row.verdict == "unknown"
+        assert row.reason == "safe at every radius that was tried"
+        assert 1e12 < row.radius[0] < row.radius[1] == np.inf
 
 
 def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys):

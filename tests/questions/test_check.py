@@ -61,6 +61,10 @@ def verdict(text: str, **more) -> str:
         (BOX + "(assert (<= (+ X_0 X_1) -1.5)) (assert (<= Y_0 1.6))", "sat"),
         # a polytope without points
         (BOX + "(assert (<= (+ X_0 X_1) -2.5))", "unsat"),
+        # the same touched at one corner, which then is the only input
+        (BOX + "(assert (<= (+ X_0 (* 0.75 X_1)) -1.75)) (assert (>= Y_0 2))", "sat"),
+        (BOX + "(assert (<= (+ X_0 (* 0.75 X_1)) -1.75)) (assert (<= Y_0 1.9))", "unsat"),
+        (BOX + "(assert (or (<= (+ X_0 (* 0.75 X_1)) -1.75) (>= Y_0 1.9)))", "sat"),
         # two boxes
         (
             "(assert (or (and (>= X_0 0) (<= X_0 0.5) (>= X_1 0) (<= X_1 0.5))"

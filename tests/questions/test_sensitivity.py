@@ -155,6 +155,22 @@ def test_slopes_between_kinks_that_rounding_cannot_tell_apart():
     assert found.lower[0, 0] <= slope <= found.upper[0, 0]
 
 
+@pytest.mark.parametrize("size", [1e-60, 1e-42, 1.0, 1e17, 1e30])
+def test_slopes_beyond_single_precision(size):
+    """The tape of the search has single precision; slopes are of any size.
+
+    With h = relu(2^-123 - a x), the last unit is on for h < 2^-210: a sliver, in which f is steep.
+    """
+    a, c, b = 2.0**46, 2.0**64, size * 2.0**15
+    weights = [[[-a]], [[2.0**-140], [-c]], [[-(2.0**-124), -b]]]
+    net = Network.from_weights(weights, [[2.0**-123], [-(2.0**-160), 2.0**-146], [0.0]])
+    found = rn.sensitivity(net, Box([-26.0], [21.0]), time_limit=20)
+    steepest = -Fraction(a) * Fraction(c) * Fraction(b)
+    assert Fraction(float(found.lower[0, 0])) <= steepest
+    assert found.certificate is not None
+    assert found.certificate.verify(net).holds
+
+
 def test_bad_arguments():
     net = random_net(0, 2, 3, 1)
     with pytest.raises(InvalidDomainError, match="nowhere"):

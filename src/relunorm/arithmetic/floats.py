@@ -73,6 +73,18 @@ def float_below(value: Fraction) -> float:
     return -float_above(-value) + 0.0
 
 
+def root_above(square: Fraction) -> float:
+    """A float at least the square root of a rational number, and hardly more.
+
+    >>> root_above(Fraction(25, 4)), root_above(Fraction(1, 2**2000)) == 2.0**-1000
+    (2.5, True)
+    """
+    shift = square.denominator.bit_length() // 2 + 64
+    whole = math.ceil(square * 4**shift)
+    root = math.isqrt(whole)
+    return float_above(Fraction(root + (root * root < whole), 2**shift))
+
+
 def scaled_up(value: float, exponent: int) -> float:
     """``value`` 2^``exponent``, rounded up: inf above float64, and 0 only for 0.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arithmetic.dyadic import Dyadic, dyadic
-from relunorm.arithmetic.floats import rounded_down, rounded_up
+from relunorm.arithmetic.floats import SMALLEST, rounded_down, rounded_up
 from relunorm.domain.base import (
     LARGEST,
     UNDERFLOW,
@@ -263,17 +263,8 @@ class NormBall(Around):
             part = np.clip(self.reach - before, 0.0, np.take_along_axis(taken, order, axis=1))
             step = np.empty_like(rows)
             np.put_along_axis(step, order, part, axis=1)
-        else:  # steps min(t |c|, room) for the t that uses up the radius
-            largest = np.maximum(size.max(axis=1, keepdims=True), 1e-300)
-            share = size / largest
-            low, high = np.zeros((len(rows), 1)), np.full((len(rows), 1), np.inf)
-            t = np.full((len(rows), 1), max(self.reach, 1e-300))
-            for _ in range(80):
-                inside = lengths(np.minimum(t * share, room))[:, None] <= self.reach
-                low, high = np.where(inside, t, low), np.where(inside, high, t)
-                t = np.where(np.isinf(high), 4.0 * t, 0.5 * (low + high))
-                t = np.minimum(t, 1e200)
-            step = np.minimum(low * share, room)
+        else:
+            step = self.reach * _clipped_ascent(size, room / max(self.reach, SMALLEST))
         return np.clip(self.middle + np.sign(rows) * step, self.box.lo, self.box.hi)
 
     def project(self, points: Array) -> Array:
@@ -314,3 +305,30 @@ class NormBall(Around):
 
     def __repr__(self) -> str:
         return f"NormBall({short(self.middle)}, {self.reach:g}, norm {self.norm})"
+
+
+def _clipped_ascent(size: Array, room: Array) -> Array:
+    """For every row the step min(t size, room) of length one, or ``room`` where that is shorter.
+
+    Entries meet their room in the order of room / size. With those before the k-th at their room,
+    t^2 = (1 - their squares) / (the squares of the other sizes) if that is before the k-th meets
+    its own.
+    """
+    room = np.minimum(room, 1.0)  # no step is longer
+    share = size / np.maximum(size.max(axis=1, keepdims=True), SMALLEST)
+    share = np.where(share > 1e-150, share, 0.0)  # squares do not underflow
+    ends = np.divide(room, share, out=np.full_like(room, np.inf), where=share > 0)
+    order = np.argsort(ends, axis=1, kind="stable")
+    ends, squares, shares = (
+        np.take_along_axis(entries, order, axis=1) for entries in (ends, room**2, share**2)
+    )
+    full = np.cumsum(squares, axis=1) - squares  # used by those before
+    rest = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+    left = np.maximum(1.0 - full, 0.0)
+    t = np.sqrt(np.divide(left, rest, out=np.full_like(left, np.inf), where=rest > 0))
+    t[:, 1:] = np.maximum(t[:, 1:], ends[:, :-1])  # where rounding left nothing
+    first = np.argmax(np.concatenate([t <= ends, np.ones((len(t), 1), bool)], axis=1), axis=1)
+    t = np.take_along_axis(np.pad(t, ((0, 0), (0, 1)), constant_values=np.inf), first[:, None], 1)
+    with np.errstate(invalid="ignore"):
+        step = np.where(share > 0, np.minimum(t * share, room), 0.0)
+    return step / np.maximum(lengths(step)[:, None], 1.0)

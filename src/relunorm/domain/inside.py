@@ -17,6 +17,10 @@ GRIDS = (2.0**-20, 2.0**-12, 2.0**-6)
 SHARES = (2.0**-50, 1e-13, 1e-11, 1e-9)
 #: Polytopes with more numbers than this are searched for rows that are opposite bit by bit only.
 NUMBERS = 20_000
+#: A point lies on a side up to rounding if its distance is such a share of the numbers in the row.
+NEAR = 1e-12
+#: Sides are made equalities while their number times the squared dimension is at most this.
+SIDES = 20_000
 #: Coordinates tried as the one that is computed, the smallest first.
 TRIES = 16
 
@@ -34,28 +38,47 @@ def moved_inside(domain: Domain, point: Vector) -> Vector | None:
     if domain.as_box is not None:
         return domain.project(point) if np.isfinite(point).all() else None
     if is_flat(domain):
-        return onto_plane(domain, point)
-    moved = np.array([point + share * (domain.center - point) for share in SHARES])
-    inside = np.flatnonzero(domain.holds(moved))
-    return moved[inside[0]] if len(inside) else None
+        moved = onto_plane(domain, point)
+        return _onto_sides(domain, point) if moved is None else moved
+    tries = np.array([point + share * (domain.center - point) for share in SHARES])
+    inside = np.flatnonzero(domain.holds(tries))
+    return tries[inside[0]] if len(inside) else _onto_sides(domain, point)
 
 
-def onto_plane(domain: Domain, point: Vector) -> Vector | None:
+def _onto_sides(domain: Domain, point: Vector) -> Vector | None:
+    """A point of a polytope on all the sides that ``point`` lies on up to rounding, or None.
+
+    Rows that are no pair may leave a single point too, as x <= 1, y <= 1 and x + y >= 2 do.
+    """
+    if not (domain.rows and np.isfinite(point).all()):
+        return None
+    A, b = domain.sides
+    near = np.abs(b - A @ point) <= NEAR * (np.abs(A) @ np.abs(point) + np.abs(b))
+    near &= np.abs(A).max(axis=1) > 0
+    if not near.any() or near.sum() * A.shape[1] ** 2 > SIDES:
+        return None
+    rows = np.column_stack([A, b])[near].tolist()
+    return onto_plane(domain, point, [[Fraction(v) for v in row] for row in rows])
+
+
+def onto_plane(
+    domain: Domain, point: Vector, rows: list[list[Fraction]] | None = None
+) -> Vector | None:
     """A point near ``point`` that satisfies every equality of the polytope in real arithmetic.
 
-    Equalities are pairs of rows a.x <= b and -a.x <= -b. All coordinates are put on a coarse binary
-    grid; elimination in rational arithmetic then gives one coordinate per equality from the others,
-    preferably one whose coefficient is a power of two, and each in turn, as a small coordinate has
-    room for more bits. A point that passes `Polytope.contains` too is preferred. None where no
-    choice gives floats (0.1 x + 0.3 y = 0.7 may hold at no pair of floats at all), or where the
-    point fails an inequality.
+    Equalities are pairs of rows a.x <= b and -a.x <= -b, or the ``rows`` that are given. All
+    coordinates are put on a coarse binary grid; elimination in rational arithmetic then gives one
+    coordinate per equality from the others, preferably one whose coefficient is a power of two, and
+    each in turn, as a small coordinate has room for more bits. A point that passes
+    `Polytope.contains` too is preferred. None where no choice gives floats (0.1 x + 0.3 y = 0.7 may
+    hold at no pair of floats at all), or where the point fails an inequality.
 
     >>> from relunorm.domain import Polytope
     >>> plane = Polytope([[1, 1], [-1, -1], [-1, 0], [0, -1]], [1, -1, 0, 0])  # x + y = 1, >= 0
     >>> onto_plane(plane, np.array([0.3, 0.7])).sum()
     np.float64(1.0)
     """
-    rows = _equalities(domain)
+    rows = _equalities(domain) if rows is None else rows
     size = Fraction(2) ** int(np.ceil(np.log2(max(np.abs(point).max(), 1e-300))))
     spare: Vector | None = None
     order = [int(j) for j in np.argsort(np.abs(point))[:TRIES]]

@@ -32,7 +32,10 @@ DROPPED = 1e-9
 #: In scaled coordinates a polytope thinner than this counts as flat.
 FLAT = 1e-8
 
-_TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+_TIGHT: dict[str, Any] = {
+    "primal_feasibility_tolerance": 1e-10,
+    "dual_feasibility_tolerance": 1e-10,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,16 +242,36 @@ class Polytope(Domain):
 
 
 def box_duals(A: NDArray[np.float64], b: Vector) -> NDArray[np.float64]:
-    """Multipliers that bound every +x_i and -x_i, from one linear programme each."""
+    """Multipliers that bound every +x_i and -x_i, from one linear programme each.
+
+    Where the numbers as they are give none that do, they are scaled first.
+    """
     from scipy.optimize import linprog
 
-    d, duals = A.shape[1], []
-    for cost in np.vstack([np.eye(d), -np.eye(d)]):
+    costs, duals = np.vstack([np.eye(A.shape[1]), -np.eye(A.shape[1])]), []
+    for cost in costs:
         found = linprog(-cost, A_ub=A, b_ub=b, bounds=(None, None), method="highs")
         if found.status != 0:
-            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
+            return _scaled_duals(A, b, costs)
         duals.append(np.maximum(-np.asarray(found.ineqlin.marginals), 0.0))
-    return np.array(duals)
+    rest = np.abs(costs - np.array(duals) @ A).sum(axis=1).max()
+    return np.array(duals) if rest < 1e-6 else _scaled_duals(A, b, costs)
+
+
+def _scaled_duals(
+    A: NDArray[np.float64], b: Vector, costs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The same in well-scaled coordinates: row k of those is size * A[k] / norms[k]."""
+    scaled = _scale(A, b)
+    full = np.abs(A).max(axis=1) > 0
+    norms, duals = lengths(A[full] * scaled.size), np.zeros((len(costs), len(b)))
+    for cost, row in zip(costs, duals, strict=True):
+        found = scaled.solve(-cost, scaled.A, (None, None))
+        if found.status != 0:
+            raise InvalidDomainError(f"the polytope could not be bounded ({found.message.strip()})")
+        multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+        row[full] = (scaled.size @ np.abs(cost)) * multipliers / norms
+    return duals
 
 
 def ends_by_duality(
@@ -281,12 +304,13 @@ def ends_by_duality(
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A u <= b with unit rows, where x = middle + size * u."""
+    """A u <= b with unit rows, where x = middle + size * u; b may be off by ``rounded``."""
 
     A: NDArray[np.float64]
     b: Vector
     middle: Vector
     size: Vector
+    rounded: Vector
 
     def outward(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.middle + self.size * u
@@ -294,12 +318,23 @@ class _Scaled:
     def inward(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         return (x - self.middle) / self.size
 
-    def minimize(self, cost: Vector, ends: Any = (None, None)) -> Vector | None:
-        """A minimiser of cost.u; None when nothing is feasible and ``ends`` were given."""
+    def solve(self, cost: Vector, A: NDArray[np.float64], ends: Any) -> Any:
+        """What the solver says of A u <= b.
+
+        Of a polytope without interior rounding may leave nothing, and presolving calls others
+        empty too. So where nothing is found, b is rounded up and the solver asked without it.
+        """
         from scipy.optimize import linprog
 
-        cost = cost / (np.abs(cost).max() or 1.0)
-        found = linprog(cost, A_ub=self.A, b_ub=self.b, bounds=ends, options=_TIGHT)
+        found = linprog(cost, A_ub=A, b_ub=self.b, bounds=ends, options=_TIGHT)
+        if found.status != 0:
+            b, options = self.b + self.rounded, _TIGHT | {"presolve": False}
+            found = linprog(cost, A_ub=A, b_ub=b, bounds=ends, options=options)
+        return found
+
+    def minimize(self, cost: Vector, ends: Any = (None, None)) -> Vector | None:
+        """A minimiser of cost.u; None when nothing is feasible and ``ends`` were given."""
+        found = self.solve(cost / (np.abs(cost).max() or 1.0), self.A, ends)
         if found.status == 0:
             return np.asarray(found.x)
         if found.status == 2 and not isinstance(ends, tuple):
@@ -314,12 +349,10 @@ class _Scaled:
 
     def deepest(self, rows: NDArray[np.bool_]) -> tuple[Vector, float]:
         """A point furthest inside the chosen rows, and how far it is."""
-        from scipy.optimize import linprog
-
         A = np.column_stack([self.A, rows.astype(np.float64)])
         cost = np.append(np.zeros(A.shape[1] - 1), -1.0)
         ends = [(None, None)] * (A.shape[1] - 1) + [(0.0, 2.0)]
-        found = linprog(cost, A_ub=A, b_ub=self.b, bounds=ends, options=_TIGHT)
+        found = self.solve(cost, A, ends)
         if found.status != 0:
             raise InvalidDomainError(f"the polytope has no interior ({found.message.strip()})")
         return np.asarray(found.x[:-1]), float(found.x[-1])
@@ -338,20 +371,28 @@ def _scale(A: NDArray[np.float64], b: Vector) -> _Scaled:
     for _ in range(4):
         rows = A * size
         norms = lengths(rows)
-        shifted = (b - A @ middle) / norms
+        shifted, lost = (part / norms for part in _seen_from(middle, A, b))
         unit = rows / norms[:, None]
         far = np.abs(shifted).max() or 1.0
-        scaled = _Scaled(unit, shifted / far, middle, size * far)
+        scaled = _Scaled(unit, shifted / far, middle, size * far, lost / far)
         ends = np.array([[-scaled.value(e), scaled.value(-e)] for e in np.eye(len(middle))])
         half = (ends[:, 1] - ends[:, 0]) / 2
         lost = (np.abs(unit) > 0) & (np.abs(unit) < DROPPED)
         middle = scaled.outward(ends.mean(axis=1))
-        size = scaled.size * np.maximum(half, FLAT * (half.max() or 1.0))
+        least = max(FLAT * half.max(), scaled.rounded.max()) or FLAT  # no zooming into rounding
+        size = scaled.size * np.maximum(half, least)
         if not lost.any() and 0.01 < half.max() < 100:
             break
     rows = A * size
     norms = lengths(rows)
-    return _Scaled(rows / norms[:, None], (b - A @ middle) / norms, middle, size)
+    shifted, lost = (part / norms for part in _seen_from(middle, A, b))
+    return _Scaled(rows / norms[:, None], shifted, middle, size, lost)
+
+
+def _seen_from(middle: Vector, A: NDArray[np.float64], b: Vector) -> tuple[Vector, Vector]:
+    """b - A middle, and how far its rounding can be off."""
+    size = np.abs(A) @ np.abs(middle) + np.abs(b)
+    return b - A @ middle, rounding(len(middle)) * size
 
 
 def _equilibrated(A: NDArray[np.float64]) -> Vector:

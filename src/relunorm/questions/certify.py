@@ -34,6 +34,8 @@ ATTACKED = 64
 MANY_UNITS = 500
 #: Why a search can end without an answer before its time is up.
 ROUNDING = "too close to another answer for the rounding of float64"
+#: Why there is no upper end where no range is valid and time is left.
+NO_ATTACK = "safe at every radius that was tried"
 
 
 @accepts("model", domains=("valid",), data="x")
@@ -165,8 +167,11 @@ class _Job:
     def __init__(
         self, rows: Rows, radius: Any, tolerance: float, random_state: int, place: Placement
     ):
-        if radius is not None and not (is_real(radius) and 0 <= radius < math.inf):
-            raise InvalidInputError(f"radius is {radius!r}, expected a number of at least 0")
+        far = rows.largest_radius()
+        if radius is not None and not (is_real(radius) and 0 <= radius <= far):
+            raise InvalidInputError(
+                f"radius is {radius!r}, expected a number of at least 0 and at most {far:g}"
+            )
         if not (is_real(tolerance) and 0 < tolerance < 1):
             raise InvalidInputError(f"tolerance is {tolerance!r}, expected one between 0 and 1")
         self.rows, self.network = rows, rows.network
@@ -222,7 +227,8 @@ class _Job:
         self, row: int, point: Vector, *, correct: bool = True, **more: Any
     ) -> RowRobustness:
         far = self.rows.distance(row, point)
-        single = bool(np.array_equal(point, point.astype(np.float32).astype(np.float64)))
+        with np.errstate(over="ignore"):
+            single = bool(np.array_equal(point, point.astype(np.float32).astype(np.float64)))
         low = more.pop("low", 0.0)
         return RowRobustness(
             row, "attacked", self.rows.label(row), correct, (low, far), point, self.network(point),
@@ -297,6 +303,7 @@ class _Job:
                 point, high = found, min(guess, self.rows.distance(row, found))
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
+                why = NO_ATTACK if low == high else why
             else:  # what is below may still be proved
                 undecided, why = guess, self._why(part)
             top = min(high, undecided)
@@ -329,7 +336,8 @@ class _Job:
 
         Also the radius that reaches every valid input.
         """
-        rows, limit = self.rows, self.rows.reach(row)
+        rows, everything = self.rows, self.rows.reach(row)
+        limit = min(everything, rows.largest_radius())
         sizes = np.abs(rows.x[row])
         if rows.scale is not None:
             sizes = sizes[rows.scale > 0] / rows.scale[rows.scale > 0]
@@ -339,9 +347,9 @@ class _Job:
             places = [rows.around(row, r).inner for r in radii]
             groups = [rows.groups[row]] * TOGETHER
             for _, point in self._attack([row] * TOGETHER, places, groups, clock):
-                return point, rows.distance(row, point), limit
+                return point, rows.distance(row, point), everything
             radius = radii[-1]
             if radius >= limit or clock.expired():
                 break
             radius = min(2.0 * radius, limit)
-        return None, radius, limit
+        return None, radius, everything

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from relunorm.arithmetic.floats import float_above
+from relunorm.arithmetic.floats import float_above, root_above
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.problem import Bounds, Group, Problem
@@ -96,11 +96,7 @@ def distance(x: Vector, y: Vector, norm: float, scale: Vector | None = None) -> 
         steps = [s / Fraction(u) for s, u in zip(steps, scale.tolist(), strict=True) if u]
     if norm == np.inf or norm == 1:
         return float_above(max(steps) if norm == np.inf else sum(steps, Fraction(0)))
-    square = sum((s * s for s in steps), Fraction(0))
-    near = float(np.sqrt(float(square)))
-    while Fraction(near) ** 2 < square:
-        near = float(np.nextafter(near, np.inf))
-    return near
+    return root_above(sum((s * s for s in steps), Fraction(0)))
 
 
 def wrong_outputs(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from relunorm.arguments import real_numbers
 from relunorm.bounds.problem import Group
 from relunorm.domain import Box, Domain
+from relunorm.domain.base import LARGEST
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.decide import checked
 from relunorm.matrix import Array, Vector
@@ -23,6 +24,9 @@ from relunorm.questions.neighbourhood import (
     wrong_outputs,
 )
 from relunorm.questions.robustness import RowRobustness
+
+#: Rows, radii and deltas may be so large, so that what is near a row has a domain.
+FURTHEST = LARGEST / 2
 
 
 class Rows:
@@ -51,15 +55,16 @@ class Rows:
         self.x = _rows(network, x)
         self.norm = _norm(norm)
         self.scale = None if scale is None else _scale(scale, network.input_size, self.norm)
-        if delta is not None and not (is_real(delta) and 0 < delta < math.inf):
-            raise InvalidInputError(f"delta is {delta!r}, expected a number above 0")
+        if delta is not None and not (is_real(delta) and 0 < delta <= FURTHEST):
+            raise InvalidInputError(
+                f"delta is {delta!r}, expected a number above 0 and at most {FURTHEST:g}"
+            )
         self.valid = _valid(valid)
         self.invalid: dict[int, RowRobustness] = {}
         for row, values in enumerate(self.x):
             if reason := self._fault(values):
                 self.invalid[row] = RowRobustness(row, "invalid", reason=f"row {row}: {reason}")
-        finite = np.isfinite(self.x).all(axis=1, keepdims=True)
-        usable = np.where(finite, self.x, 0.0)
+        usable = np.where((np.abs(self.x) <= FURTHEST).all(axis=1, keepdims=True), self.x, 0.0)
         self.outputs = network(usable)
         self.classes: Classes | None = None
         if delta is None and not network.head.decides_plainly(self.outputs.shape[1]):
@@ -78,6 +83,10 @@ class Rows:
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             return f"input {bad[0]} is {values[bad[0]]}, expected a finite number"
+        large = np.flatnonzero(np.abs(values) > FURTHEST)
+        if len(large):
+            i = int(large[0])
+            return f"input {i} is {values[i]:g}, too large to compute with (at most {FURTHEST:g})"
         if self.valid is None:
             return ""
         out = np.flatnonzero((values < self.valid.lo) | (values > self.valid.hi))
@@ -126,10 +135,12 @@ class Rows:
                     f"label has shape {np.shape(label)}, expected ({n}, {count}): outputs"
                 )
             given = given.reshape(n, count)
-            for row in np.flatnonzero(~np.isfinite(given).all(axis=1)).tolist():
-                reason = f"row {row}: the right output is not a finite number"
+            usable = np.all(np.abs(given) <= FURTHEST, axis=1)
+            for row in np.flatnonzero(~usable).tolist():
+                what = "too large" if np.isfinite(given[row]).all() else "not a finite number"
+                reason = f"row {row}: the right output is {what}"
                 self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
-            return np.nan_to_num(given)
+            return np.where(usable[:, None], given, 0.0)
         if given.shape != (n,):
             raise InvalidInputError(
                 f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
@@ -162,6 +173,10 @@ class Rows:
     def distance(self, row: int, point: Vector) -> float:
         """How far a point is from a row."""
         return distance(self.x[row], point, self.norm, self.scale)
+
+    def largest_radius(self) -> float:
+        """The largest radius that can be asked about, in the units of ``scale``."""
+        return FURTHEST if self.scale is None else FURTHEST / max(1.0, float(self.scale.max()))
 
     def reach(self, row: int) -> float:
         """How far the furthest valid input is from a row, rounded up."""
@@ -206,10 +221,11 @@ def _scale(scale: ArrayLike, inputs: int, norm: float) -> Vector:
         given = np.asarray(scale, dtype=np.float64).ravel()
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"scale is not an array of numbers: {error}") from None
-    if len(given) != inputs or not (np.isfinite(given) & (given >= 0)).all() or not given.any():
+    fit = (given >= 0) & (given <= FURTHEST)
+    if len(given) != inputs or not fit.all() or not given.any():
         raise InvalidInputError(
-            f"a radius or a scale for each input is {inputs} numbers of at least 0, not all of "
-            f"them 0; given are {len(given)}"
+            f"a radius or a scale for each input is {inputs} numbers from 0 to {FURTHEST:g}, not "
+            f"all of them 0; given are {len(given)}"
         )
     if norm != math.inf:
         raise InvalidInputError("a radius or a scale for each input needs the norm inf")

@@ -48,6 +48,8 @@ from relunorm.lipschitz.search.splits import halve, is_low, split
 INSIDE = 1e-9
 #: Bounds of a unit are taken over when they are narrower by this share.
 NARROWER = 0.1
+#: Numbers of the tape, which has single precision, are at most this.
+LARGEST = 3e38
 
 # What a run of the search ended with.
 DONE, IMPROVED, ASK, FULL, CUT_OFF, CLOSED, ON = range(7)
@@ -141,6 +143,8 @@ def shut(nodes, tape, used):  # type: ignore[no-untyped-def]
 def _is_low(net, nodes, bits, place, limit, tape, used):  # type: ignore[no-untyped-def]
     """Close the top node where bounds on a derivative alone do."""
     below = np.float64(np.float32(limit - 1e-7 * abs(limit)))  # as on the tape
+    if not -LARGEST <= below <= min(limit, LARGEST):  # beyond single precision, either way
+        return False
     if place.goal[OUTPUT] < 0.0 or not is_low(net, nodes, bits, place, below):
         return False
     put(tape, used, LOW)
@@ -354,7 +358,8 @@ def _multipliers(nodes):  # type: ignore[no-untyped-def]
     for j in range(len(nodes.work.basis)):
         if 0 <= nodes.work.basis[j] < nodes.whole[WALLS] and nodes.work.multipliers[j] > 0.0:
             nodes.picks[count] = nodes.work.basis[j]
-            nodes.weights[count] = np.float32(nodes.work.multipliers[j])  # as on the tape
+            weight = min(nodes.work.multipliers[j], LARGEST)
+            nodes.weights[count] = np.float32(weight)  # as on the tape
             count += 1
     return count
 
@@ -380,7 +385,7 @@ def contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
     for j in range(len(work.basis)):
         if 0 <= work.basis[j] < m and work.pivot_row[j] < 0.0 and count < len(nodes.picks):
             nodes.picks[count] = work.basis[j]
-            nodes.weights[count] = np.float32(-work.pivot_row[j])
+            nodes.weights[count] = np.float32(min(-work.pivot_row[j], LARGEST))
             count += 1
     for k in range(len(place.lo)):
         nodes.goal[0, k] = 0.0
