@@ -15,9 +15,6 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-#: Counts up whenever the same source compiles to something else.
-VERSION = 1
-
 
 @cache
 def _target() -> Any:
@@ -51,12 +48,13 @@ def _address_of_library(name: str) -> int:
     return address
 
 
-def processor() -> str:
-    """All that decides what a program compiles to beside its text."""
-    machine = _target()
-    return f"{VERSION} {llvmlite.__version__} {machine.triple} {llvm.get_host_cpu_name()} " + (
-        llvm.get_host_cpu_features().flatten()
-    )
+@cache
+def _compiler() -> str:
+    """All that decides what a source compiles to: the files of this folder, LLVM, the processor."""
+    ours = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    features = llvm.get_host_cpu_features().flatten()
+    parts = hashlib.sha256(ours).hexdigest(), llvmlite.__version__, _target().triple
+    return f"{' '.join(parts)} {llvm.get_host_cpu_name()} {features}"
 
 
 def compile_program(text: str) -> bytes:
@@ -123,7 +121,7 @@ def kept(name: str, written: str) -> tuple[Path | None, bytes | None]:
     if where is None:
         return None, None
     stem = hashlib.sha256(name.encode()).hexdigest()[:12]
-    digest = hashlib.sha256(f"{processor()}\n{written}".encode()).hexdigest()[:24]
+    digest = hashlib.sha256(f"{_compiler()}\n{written}".encode()).hexdigest()[:24]
     path = where / f"{name.split(' ')[0]}-{stem}-{digest}.o"
     try:
         held = path.read_bytes()

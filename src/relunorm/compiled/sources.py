@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from relunorm.compiled.kinds import KernelError
@@ -59,15 +60,19 @@ class Source:
 
     @cached_property
     def reads(self) -> tuple[list[Source], list[str]]:
-        """The parts that it calls, and the numbers it takes from outside, spelled."""
+        """The parts that it calls, and numbers and fields it takes from outside, spelled."""
         parts, numbers = [], []
+        names = self.py_func.__code__.co_names
         known = self.py_func.__globals__
-        for name in self.py_func.__code__.co_names:
-            value = known.get(name)
-            if isinstance(value, Source):
-                parts.append(value)
-            elif isinstance(value, (bool, int, float, tuple)):
-                numbers.append(f"{name}={value!r}")
+        modules = [one for one in map(known.get, names) if isinstance(one, ModuleType)]
+        for name in names:
+            for value in (known.get(name), *(getattr(one, name, None) for one in modules)):
+                if isinstance(value, Source):
+                    parts.append(value)
+                elif isinstance(value, (bool, int, float, tuple)):
+                    numbers.append(f"{name}={value!r}")
+                elif hasattr(value, "_fields"):
+                    numbers.append(f"{name}={value._fields!r}")
         return parts, numbers
 
     def written(self) -> str:
