@@ -93,7 +93,7 @@ def read_table(
         raise MissingFileError(path, "table")
     targets = as_targets(path, target)
     shape = csv_shape(path, targets, drop) if columns else None
-    columns = columns if shape is None else matched(columns, shape.names)
+    columns = columns if shape is None else matched(columns, shape.names, targets)
     wanted = {c.name for c in columns} | set(targets)
     mixed = any(c.words or c.fill is not None for c in columns)
     if (mixed and path.suffix.lower() == ".parquet") or (
@@ -210,7 +210,7 @@ def _read_parquet(
     from pyarrow import types
 
     names = table.column_names
-    wanted = {column.name for column in matched(columns, names)} | set(targets)
+    wanted = {column.name for column in matched(columns, names, targets)} | set(targets)
     if columns and wanted <= set(names):  # what else there is may hold anything
         names = [name for name in names if name in wanted]
     found = []
