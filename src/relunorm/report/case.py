@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
+from relunorm.io import framework_of
 from relunorm.io.border import Place, as_domain
 from relunorm.network import Affine, Network
 from relunorm.network.columns import arranged, input_names
@@ -53,7 +54,7 @@ class Case:
         data_name: the table's file, for commands.
         dropped: columns of that file that were left out, for commands.
         outputs: what the target's columns are called, where it has several and they have names.
-        trainable: whether the model was given as a module, which may still be in training.
+        framework: of the model, where it was given as an object; empty for a file.
     """
 
     network: Network
@@ -71,9 +72,14 @@ class Case:
     index: NDArray[np.intp] | None = None
     data_name: str = ""
     outputs: tuple[str, ...] = ()
-    trainable: bool = False
+    framework: str = ""
     dropped: tuple[str, ...] = ()
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the model was given as a module, which may still be in training."""
+        return self.framework in ("torch", "keras")
 
     @property
     def scale(self) -> Array | None:
@@ -184,7 +190,7 @@ def make_case(
     return Case(
         network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
         data_name, _output_names(target, y, target_name),
-        any(hasattr(model, name) for name in ("state_dict", "trainable_weights")), tuple(dropped),
+        framework_of(model), tuple(dropped),
     )  # type: ignore[arg-type]  # fmt: skip
 
 

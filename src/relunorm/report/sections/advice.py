@@ -15,8 +15,12 @@ from relunorm.report.case import Case
 from relunorm.report.misfit import HARDLY
 from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
 
+_KERAS = "from relunorm.dying.adapters.keras import"
+
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
+    "adapters.keras.Revive": f"{_KERAS} Revive; model.fit(X, y, callbacks=[Revive()])",
+    "adapters.keras.DeadUnits": f"{_KERAS} DeadUnits; model.fit(X, y, callbacks=[DeadUnits()])",
     "revive_live_": "rn.dying.revive_live_(model, batch, optimizer)",
     "live_": "rn.dying.live_(model, batch)",
     "redo_": "rn.dying.redo_(model, batch, optimizer)",
@@ -212,6 +216,8 @@ def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
         f"{missed:,} of {of if worst['rows'] > 1 else 'the one row'} of class "
         f"{case.classes.names[worst['label']]} {'is' if missed == 1 else 'are'} missed"
     )
+    if not worst["said"]:
+        text += " (no row gets that answer)"
     common = quality["baseline"]
     if common["label"] != worst["label"]:
         text += (
