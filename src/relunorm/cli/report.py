@@ -52,7 +52,9 @@ def report(
             "as 0,3; rows:4,17,30 of the data; or @points.npy with three inputs as rows.",
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds in all, start-up and compiling aside.")
+    ] = 10.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: options.Quiet = False,
     example: options.Example = None,
