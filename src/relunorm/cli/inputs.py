@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,10 +72,11 @@ def parse_table(
 
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
-    return read_table(
+    table = read_table(
         path, targets, network.input_size, text=True, finite=finite, columns=network.columns,
         drop=drop or (),
     )  # fmt: skip
+    return table if name == text else replace(table, file=text)
 
 
 def parse_classes(text: str) -> list[str]:

@@ -15,7 +15,6 @@ from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from relunorm.clock import Progress
-    from relunorm.io.table import Table
 
 
 @examples(
@@ -80,15 +79,10 @@ def report(
             raise InvalidInputError(f"{option} names a column of --data, which was not given")
     found = run(
         network,
-        None if table is None else table.x,
-        None if table is None else table.labels,
-        place,
+        table,
+        domain=place,
         slice=None if plane is None else parse_slice(plane, table),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
-        target_name="" if table is None else table.target,
-        data_name="" if data is None else Path(data).name,
-        dropped=drop or (),
-        feature_names=None if table is None else _names(table),
         classes=None if classes is None else parse_classes(classes),
         time_limit=time_limit,
         progress=None if quiet else _progress,
@@ -101,12 +95,6 @@ def report(
 
         if not webbrowser.open(out.resolve().as_uri()):
             typer.echo("relunorm: no browser was found; open the page yourself", err=True)
-
-
-def _names(table: Table) -> tuple[str, ...] | None:
-    """The columns' names, where the file has any of its own."""
-    own = tuple(f"x{k}" for k in range(len(table.names)))
-    return None if table.names == own else table.names
 
 
 def _progress(said: Progress) -> None:

@@ -20,6 +20,7 @@ from relunorm.network.columns import arranged, input_names
 from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
+    from relunorm.io.table import Table
     from relunorm.stability.verdicts import Stability
 
 Array = NDArray[np.float64]
@@ -51,8 +52,7 @@ class Case:
         names: what the inputs are called; x0, x1, ... by default.
         named: whether these names were given.
         index: the place of every row that is used among those that were given.
-        data_name: the table's file, for commands.
-        dropped: columns of that file that were left out, for commands.
+        table: what the rows were read from, where a file is known: for commands.
         outputs: what the target's columns are called, where it has several and they have names.
         framework: of the model, where it was given as an object; empty for a file.
     """
@@ -70,10 +70,9 @@ class Case:
     names: tuple[str, ...] = ()
     named: bool = False
     index: NDArray[np.intp] | None = None
-    data_name: str = ""
     outputs: tuple[str, ...] = ()
     framework: str = ""
-    dropped: tuple[str, ...] = ()
+    table: Table | None = None
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -161,8 +160,7 @@ def make_case(
     model: Any = None,
     plane: Any = None,
     names: Sequence[str] | None = None,
-    data_name: str = "",
-    dropped: Sequence[str] = (),
+    table: Table | None = None,
 ) -> Case:
     """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
@@ -189,8 +187,7 @@ def make_case(
     kinds = None if found is None else found[1]
     return Case(
         network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
-        data_name, _output_names(target, y, target_name),
-        framework_of(model), tuple(dropped),
+        _output_names(target, y, target_name), framework_of(model), table,
     )  # type: ignore[arg-type]  # fmt: skip
 
 

@@ -76,8 +76,9 @@ class _Spelling:
         self.model = shlex.quote(case.name) if "." in case.name or ":" in case.name else "MODEL"
         columns = case.outputs or ((case.target,) if case.target else ())
         target = "".join(f" --target {shlex.quote(name)}" for name in columns or ("COLUMN",))
-        self.data = f"--data {shlex.quote(case.data_name) if case.data_name else 'DATA.csv'}"
-        self.data += "".join(f" --drop {shlex.quote(name)}" for name in case.dropped)
+        file, dropped = _source(case)
+        self.data = f"--data {shlex.quote(file)}"
+        self.data += "".join(f" --drop {shlex.quote(name)}" for name in dropped)
         self.rows = self.table = self.data + (target if case.y is not None else "")
         if case.classes is not None and case.classes.source == "given":
             self.table += f" --classes {case.classes.spelled}"
@@ -88,14 +89,22 @@ class _Spelling:
         if case.domain_from == "data":
             columns = case.outputs or ((case.target,) if case.target else ())
             asked = [f"target={name}" for name in columns]
-            asked += [f"drop={name}" for name in case.dropped]
-            return f"data:{case.data_name or 'DATA.csv'}{'?' if asked else ''}{'&'.join(asked)}"
+            file, dropped = _source(case)
+            asked += [f"drop={name}" for name in dropped]
+            return f"data:{file}{'?' if asked else ''}{'&'.join(asked)}"
         box = case.domain.as_box
         if box is not None:
             ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
             if ends.shape[1] == 1:
                 return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
         return "D"
+
+
+def _source(case: Case) -> tuple[str, tuple[str, ...]]:
+    """The table's file, and the columns of it that were left out."""
+    if case.table is None or not case.table.file:
+        return "DATA.csv", ()
+    return case.table.file, case.table.dropped
 
 
 def _shortest(end: float) -> str:
