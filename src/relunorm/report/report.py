@@ -127,7 +127,8 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
-    table, rows = None, data
+    table: Table | None = None
+    rows: Any = data
     if isinstance(data, Table):
         table, rows, target_name = data, data.x, target_name or data.target
         target = data.labels if target is None else target
