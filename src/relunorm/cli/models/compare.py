@@ -85,7 +85,7 @@ def compare(
     if certificate is not None and found.certificate is not None:
         found.certificate.save(certificate)
         document["certificate"] = certificate
-    emit(document, json, lambda console: _render(console, document))
+    emit(document, json, lambda console: _render(console, document), last_line=False)
     if certificate != document["certificate"]:
         raise InvalidInputError("there is no certificate to write of such an answer")
     raise typer.Exit(EXIT[found.verdict])
