@@ -90,4 +90,4 @@ def test_a_module_that_looks_up_is_told_so(example: tuple[int, ...] | None) -> N
 
     with pytest.raises(UnsupportedOperationError, match="the layers behind it") as caught:
         rn.load(Words(), example)
-    assert caught.value.operations == [("words", "a lookup in Embedding")]
+    assert list(caught.value.operations) == [("words", "a lookup in Embedding")]

@@ -242,11 +242,11 @@ def test_the_columns_of_a_frame_are_found_in_another_case() -> None:
 def test_a_column_without_a_name_is_dropped_by_the_one_pandas_gives_it(tmp_path: Path) -> None:
     """What to_csv writes of a DataFrame with its index."""
     path = csv_file(tmp_path, ",a,y\n0,1,2\n1,3,4\n")
-    with pytest.raises(InvalidInputError, match="column 1 has no name.*--drop 'Unnamed: 0'"):
+    with pytest.raises(InvalidInputError, match=r"column 1 has no name.*--drop 'Unnamed: 0'"):
         read_table(path, "y")
     assert read_table(path, "y", drop=["Unnamed: 0"]).x.tolist() == [[1], [3]]
     path = csv_file(tmp_path, "a,,y,\n0,1,2,3\n1,3,4,5\n")
-    with pytest.raises(InvalidInputError, match="column 4 has no name.*--drop 'Unnamed: 3'"):
+    with pytest.raises(InvalidInputError, match=r"column 4 has no name.*--drop 'Unnamed: 3'"):
         read_table(path, "y", drop=["Unnamed: 1"])
     dropped = ["Unnamed: 1", "Unnamed: 3"]
     assert read_table(path, "y", drop=dropped).x.tolist() == [[0], [1]]
