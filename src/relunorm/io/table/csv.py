@@ -158,8 +158,8 @@ def _check_names(path: Path, cells: list[str], names: list[str], drop: Sequence[
     bare = [n for n, cell in zip(names, cells, strict=True) if not cell.strip() and n not in drop]
     if bare:
         raise InvalidInputError(
-            f"{path}: column {names.index(bare[0]) + 1} has no name; name it, or leave it out if it "
-            f"only counts the rows: {drop_hint(bare[0])} (pandas: to_csv(..., index=False))"
+            f"{path}: column {names.index(bare[0]) + 1} has no name; name it, or leave it out if "
+            f"it only counts the rows: {drop_hint(bare[0])} (pandas: to_csv(..., index=False))"
         )
     check_distinct(path, [name for name in names if name not in drop])
 
