@@ -24,6 +24,10 @@ def text() -> str:
         "What `relunorm COMMAND --help` shows. Every command takes `--json`; exit codes: 0 done, "
         "1 the check failed, 2 bad input, 3 not finished in the time given, 130 interrupted.",
         "",
+        "A `--time-limit` counts the work itself: starting Python and loading packages (about 3 s "
+        "where torch or scikit-learn is needed), reading the model and compiling, the first time, "
+        "come on top.",
+        "",
     ]
 
     def describe(group: Any, before: str) -> None:

@@ -81,6 +81,36 @@ def test_no_difference_grows_more_than_the_gain(name: str) -> None:
     assert grown <= head.gain * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("name", [n for n in MONOTONE if n != "greater"])
+@pytest.mark.parametrize("most", [1e-3, 0.5, 3.0, 40.0])
+def test_outputs_are_never_further_apart_than_what_moved_says(name: str, most: float) -> None:
+    head = Head(MONOTONE[name])
+    values = RNG.normal(size=(2000, 3)) * most
+    other = values + RNG.choice([-most, most], size=values.shape)
+    bound = head.moved(most)
+    assert bound is not None
+    assert head.gain is not None
+    first, second = in_torch(MONOTONE[name], values), in_torch(MONOTONE[name], other)
+    rounding = 1e-15 * max(np.abs(first).max(), np.abs(second).max(), np.abs(other).max())
+    assert np.abs(first - second).max() <= bound + rounding  # torch rounds, and so does the step
+    assert bound <= head.gain * most * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "softmax", "tanh"])
+@pytest.mark.parametrize("most", [1e-3, 1.0, 5.0])
+def test_what_moved_says_is_attained(kind: str, most: float) -> None:
+    steps = (Step(kind),)  # type: ignore[arg-type]
+    ends = np.array([[most / 2, -most / 2], [-most / 2, most / 2]])
+    first, second = in_torch(steps, ends)
+    assert Head(steps).moved(most) == pytest.approx(abs(first[0] - second[0]), rel=1e-12)
+
+
+def test_probabilities_are_within_one_of_each_other_whatever_the_logits_do() -> None:
+    assert Head((Step("softmax"),)).moved(np.inf) == 1.0
+    assert Head((Step("argmax"),)).moved(1.0) is None
+    assert Head().moved(2.5) == 2.5
+
+
 def test_both_classes_of_one_logit() -> None:
     """(-z, z), then a sigmoid: the probabilities 1 - p and p."""
     head = Head((Step("pair"), Step("sigmoid")), ("no", "yes"))
@@ -164,6 +194,7 @@ def test_a_comparison_carries_over_the_head() -> None:
     X = RNG.uniform(-1, 1, (100, 2))
     apart = np.abs(SOFTMAX.predict(X) - SOFTMAX.replace(output=shifted).predict(X)).max()
     assert apart <= found.upper_after_head
+    assert "of the logits, before the softmax; probabilities within 0.0005" in repr(found)
     with pytest.raises(InvalidInputError, match="end in softmax and in nothing"):
         rn.compare(SOFTMAX, NET, rn.Box.cube(2))
     assert rn.compare(SOFTMAX.without_head(), NET, rn.Box.cube(2)).verdict == "equal"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from planted import planted_16_40_40_5
 
 import relunorm as rn
 from relunorm.cli import main
+from relunorm.network.head import Step
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -292,12 +294,14 @@ def test_a_model_is_not_replaced_by_a_larger_file_of_itself(capsys, tmp_path) ->
     net = rn.Network.from_weights([rng.normal(size=(6, 2)), rng.normal(size=(1, 6))])
     path = tmp_path / "net.onnx"
     rn.save(net, path)
-    content = path.read_bytes()
+    content, before = path.read_bytes(), path.stat()
     code, text, _ = run(capsys, "normalize", path, "-o", path, "--domain", "box:-1,1")
     assert code == 0
     assert "kept as it is" in text
     assert "overwritten" not in text
     assert path.read_bytes() == content
+    # not even written and put back
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     planted = rn.Network.from_weights([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 3.0]]], [[0, -1.0], [0]])
     rn.save(planted, path)
     code, text, _ = run(capsys, "normalize", path, "-o", path, "--domain", "box:-1,1")
@@ -333,3 +337,23 @@ def test_verify_says_which_model_is_missing_or_swapped(capsys, tmp_path, model) 
     code, text, _ = run(capsys, "verify", proof, out, model)
     assert code == 1
     assert "swap A and B" in text
+
+
+def test_compare_says_what_logits_mean_for_probabilities(tmp_path, capsys):
+    net = rn.Network.from_weights([[[1.0]]], [[0.0]]).replace(head=rn.Head((Step("sigmoid"),)))
+    moved = rn.Network.from_weights([[[1.0]]], [[4.0]]).replace(head=net.head)
+    paths = [str(tmp_path / name) for name in ("a.npz", "b.npz")]
+    for one, path in zip((net, moved), paths, strict=True):
+        rn.save(one, path)
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", *paths, "--domain", "box:-2,-1", "--quiet"])
+    assert stop.value.code == 1
+    told = " ".join(capsys.readouterr().out.split())
+    upper = told.split("max |A - B| <= ")[1]
+    assert float(upper.split()[0]) == pytest.approx(4, abs=0.01)
+    assert upper.split(maxsplit=1)[1].startswith("(of the logits, before the sigmoid) so in exact")
+    assert "so in exact arithmetic the probabilities they return differ by at most 0.762" in told
+    at = float(told.split("input ")[1].split()[0])
+    for side, value in (("A", at), ("B", at + 4)):
+        shown = told.split(f"{side} there ")[1].split("returns ")[1].split(")")[0]
+        assert float(shown) == pytest.approx(1 / (1 + math.exp(-value)), rel=1e-4)

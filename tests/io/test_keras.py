@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -326,3 +327,38 @@ def test_random_layers_do_nothing_behind_training():
     model = functional(lambda x: keras.layers.RandomFlip()(x), (4, 4, 1))
     x = np.arange(16.0).reshape(1, 4, 4, 1)
     np.testing.assert_array_equal(rn.load(model)(x.reshape(1, -1)).ravel(), x.ravel())
+
+
+def two_inputs() -> Any:
+    a, b = keras.Input((2,), name="b"), keras.Input((3,), name="a")  # not in sorted order
+    both = [keras.layers.Dense(4, "relu")(a), keras.layers.Dense(5, "relu")(b)]
+    joined = keras.layers.Concatenate()(both)
+    return keras.Model([a, b], keras.layers.Dense(3, "softmax")(joined))
+
+
+def test_what_several_inputs_are_told_works() -> None:
+    model = two_inputs()
+    with pytest.raises(UnsupportedFormatError, match="2 inputs and 1 output, expected") as caught:
+        rn.load(model)
+    first, second = str(caught.value).split("join the inputs: ")[1].split("; ")
+    names: dict[str, Any] = {"keras": keras, "model": model}
+    exec(first, names)
+    network = rn.load(eval(second, names))
+    x = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    expected = np.asarray(model.predict([x[:, :2], x[:, 2:]], verbose=0))
+    np.testing.assert_allclose(network.predict(x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_model_inside_may_have_several_inputs_and_outputs(named: bool) -> None:
+    a, b = keras.Input((2,), name="b"), keras.Input((3,), name="a")
+    left, right = keras.layers.Dense(4, "relu")(a), keras.layers.Dense(4)(b)
+    inputs: Any = {"b": a, "a": b} if named else [a, b]
+    inner = keras.Model(inputs, [left, keras.layers.Subtract()([left, right])])
+    x = keras.Input((5,))
+    parts: Any = {"b": x[:, :2], "a": x[:, 2:]} if named else [x[:, :2], x[:, 2:]]
+    first, second = inner(parts)
+    outer = keras.Model(x, keras.layers.Dense(2)(keras.layers.Concatenate()([second, first])))
+    rows = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    expected = np.asarray(outer.predict(rows, verbose=0))
+    np.testing.assert_allclose(rn.load(outer)(rows), expected, atol=1e-5)

@@ -25,6 +25,7 @@ from relunorm.io.graph.walk import refused
         ("LSTM", "recurrent"),
         ("aten.scaled_dot_product_attention.default", "Products"),
         ("aten.embedding.default in Embedding", "Encode the table first"),
+        ("Gather: input 1 is not a constant", "of an embedding the layers behind it"),
         ("OneHotEncoder", "Encode the table first"),
         ("PowerTransformer", r"pipeline\[1:\]"),
         ("FunctionTransformer: with the function log1p", r"pipeline\[1:\]"),
@@ -74,3 +75,19 @@ def test_several_outputs_are_refused_under_a_public_name() -> None:
 
     with pytest.raises(SeveralTensorsError, match="returns one of them"):
         rn.load(Two(), example=(4,))
+
+
+@pytest.mark.parametrize("example", [None, (5,)])
+def test_a_module_that_looks_up_is_told_so(example: tuple[int, ...] | None) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(10, 4)
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.relu(self.words(x).mean(1)))
+
+    with pytest.raises(UnsupportedOperationError, match="the layers behind it") as caught:
+        rn.load(Words(), example)
+    assert list(caught.value.operations) == [("words", "a lookup in Embedding")]

@@ -12,7 +12,7 @@ from relunorm.errors import InvalidInputError, TableNote
 from relunorm.io.domains import parse_domain
 from relunorm.io.table import Table, read_table
 from relunorm.io.table.mixed import read_mixed
-from relunorm.network.columns import Column
+from relunorm.network.columns import Column, arranged
 
 ROWS = 'a,kind,b\n1,"z, last",2\n3,first,4\ntrue,first,6\n'
 
@@ -212,3 +212,41 @@ def test_a_name_that_an_exporter_changed_is_found_if_only_one_can_be_meant(tmp_p
     path = csv_file(tmp_path, "p/q,p q,y\n1,2,3\n")
     with pytest.raises(InvalidInputError, match="no column 'p_q'"):
         read_table(path, "y", columns=(Column("p_q"),))
+
+
+def test_a_name_in_another_case_is_found_if_only_one_can_be_meant(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, "AGE,Size,Y\n1,2,3\n4,5,6\n")
+    columns = (Column("size "), Column("age"))
+    with pytest.warns(TableNote, match="'Size' for 'size ', 'AGE' for 'age'"):
+        table = read_table(path, "Y", 2, columns=columns)
+    assert table.x.tolist() == [[2, 1], [5, 4]]
+    with pytest.raises(InvalidInputError, match="no column 'y'"):  # the target is no input
+        read_table(path, "Y", columns=(Column("AGE"), Column("y")))
+    path = csv_file(tmp_path, "Age,AGE,y\n1,2,3\n")
+    with pytest.raises(InvalidInputError, match="no column 'age'"):
+        read_table(path, "y", columns=(Column("age"),))
+    # a name that only an exporter changed goes before one in another case
+    path = csv_file(tmp_path, "p/q,P_Q,y\n1,2,3\n")
+    with pytest.warns(TableNote, match="'p/q' for 'p_q'"):
+        assert read_table(path, "y", columns=(Column("p_q"),)).x.tolist() == [[1]]
+
+
+def test_the_columns_of_a_frame_are_found_in_another_case() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({" Width": [1.0, 2.0], "height": [3.0, 4.0]})
+    with pytest.warns(TableNote, match="' Width' for 'width'"):
+        found = arranged(frame, (Column("height"), Column("width")))
+    assert found.to_numpy().tolist() == [[3, 1], [4, 2]]
+
+
+def test_a_column_without_a_name_is_dropped_by_the_one_pandas_gives_it(tmp_path: Path) -> None:
+    """What to_csv writes of a DataFrame with its index."""
+    path = csv_file(tmp_path, ",a,y\n0,1,2\n1,3,4\n")
+    with pytest.raises(InvalidInputError, match=r"column 1 has no name.*--drop 'Unnamed: 0'"):
+        read_table(path, "y")
+    assert read_table(path, "y", drop=["Unnamed: 0"]).x.tolist() == [[1], [3]]
+    path = csv_file(tmp_path, "a,,y,\n0,1,2,3\n1,3,4,5\n")
+    with pytest.raises(InvalidInputError, match=r"column 4 has no name.*--drop 'Unnamed: 3'"):
+        read_table(path, "y", drop=["Unnamed: 1"])
+    dropped = ["Unnamed: 1", "Unnamed: 3"]
+    assert read_table(path, "y", drop=dropped).x.tolist() == [[0], [1]]

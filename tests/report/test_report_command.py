@@ -16,6 +16,7 @@ import relunorm as rn
 from relunorm import Network, save
 from relunorm.cli import app, main
 from relunorm.errors import InvalidInputError
+from relunorm.io.table import read_table
 
 
 def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> None:
@@ -158,3 +159,23 @@ def test_a_target_may_name_columns_of_a_frame() -> None:
     assert next(errors) == next(errors)
     with pytest.raises(InvalidInputError, match="no column 'w'"):
         rn.report(net, both, "w", time_limit=5)
+
+
+def test_a_table_brings_its_file_target_and_names_with_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(30, 2))
+    lines = [f"{k},{a},{b},{a - b}" for k, (a, b) in enumerate(x)]
+    (tmp_path / "t.csv").write_text("\n".join(["my id,a,b,y", *lines]))
+    table = read_table(tmp_path / "t.csv", "y", drop=["my id"])
+    assert (table.file, table.dropped) == ("t.csv", ("my id",))
+    net = Network.from_weights([np.eye(2), [[1.0, -0.5]]])
+    document = rn.report(net, table, time_limit=0).to_dict()
+    assert document["inputs"] == ["a", "b"]
+    assert document["data"]["target"] == "y"
+    spelled = [shlex.split(item["command"]) for item in document["advice"] if item["command"]]
+    named = [words for words in spelled if "--data" in words]
+    assert named
+    for words in named:
+        assert words[words.index("--data") + 1] == "t.csv"
+        assert words[words.index("--drop") + 1] == "my id"
+    assert "t.csv" not in str(rn.report(net, table.x, table.y, time_limit=1).to_dict()["advice"])

@@ -157,3 +157,31 @@ def test_classes_and_targets_in_another_order_or_other_units_are_named() -> None
     assert "about 1e+03 times the output" in first["text"]
     noise = rn.report(one, x, rng.normal(size=80), time_limit=5).to_dict()["advice"][0]
     assert "other units" not in noise["text"]
+
+
+def test_a_rare_class_that_is_given_up_is_a_weakness_and_no_misfit() -> None:
+    weights, (first, last) = ONE.weights()
+    always = rn.Network.from_weights(weights, [first, last - 1e6])
+    rare = np.arange(120) % 12 == 0  # ten rows, whatever the inputs
+    names = np.where(rare, "fraud", "fine")
+    weak = found(always, X, names, classes=["fine", "fraud"])
+    assert weak.sections["quality"]["body"]["misfit"] is None
+    assert weak.advice[0].startswith(
+        "10 of the 10 rows of class fraud are missed (no row gets that answer); always answering "
+        "fine would be right on 91.7 % of all rows. If that class matters"
+    )
+    half = np.where(np.arange(120) % 2 == 0, "fraud", "fine")  # nothing is rare here
+    assert found(always, X, half, classes=["fine", "fraud"]).sections["quality"]["body"]["misfit"]
+
+
+def test_a_model_that_finds_a_rare_class_at_the_cost_of_the_common_one_fits() -> None:
+    score = ONE(X)[:, 0]
+    rare = score > np.quantile(score, 0.9)
+    weights, (first, last) = ONE.weights()
+    eager = rn.Network.from_weights(weights, [first, last - np.quantile(score, 0.75)])
+    report = found(eager, X, np.where(rare, "fraud", "fine"), classes=["fine", "fraud"])
+    body = report.sections["quality"]["body"]
+    assert body["accuracy"]["right"] < body["baseline"]["right"]
+    assert body["recall"]["balanced"] > 0.9
+    assert body["misfit"] is None
+    assert "misfit" not in topics(report)

@@ -263,3 +263,23 @@ def test_the_network_knows_what_follows_its_outputs(names):
     outputs = model.decision_function(x).reshape(len(x), -1)
     np.testing.assert_array_equal(model.network_(x), outputs)
     np.testing.assert_allclose(model.to_torch()(torch.from_numpy(x)).detach(), outputs, atol=1e-12)
+
+
+def test_first_units_are_scored_on_a_sample_of_many_rows(monkeypatch):
+    """Candidates times rows do not fit into memory, nor into a time limit, for a million rows."""
+    from relunorm.train.solve import greedy, logistic
+
+    seen = []
+
+    def watched(x, *rest, **options):
+        seen.append((len(x), options["clock"]))
+        return greedy.greedy_units(x, *rest, **options)
+
+    monkeypatch.setattr(logistic, "greedy_units", watched)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5 * greedy.SCORED_ROWS, 2))
+    y = (np.abs(x[:, 0]) + x[:, 1] > 0.5).astype(int)
+    model = ReLUClassifier(hidden=6, alpha=1e-4, random_state=0, time_limit=20).fit(x, y)
+    assert seen
+    assert all(rows == greedy.SCORED_ROWS and clock.limited for rows, clock in seen)
+    assert model.score(x, y) > 0.97

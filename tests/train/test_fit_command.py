@@ -122,3 +122,22 @@ def test_noise_is_reported_as_such(table, capsys):
     _, shown, _ = run(capsys, table(y=noise), "--target", "y", "--json")
     row = json.loads(shown)["errors"][0]
     assert row["holdout_r2"] < 0.3
+
+
+def test_a_network_without_a_bend_is_called_a_plane(table, capsys):
+    x = np.random.default_rng(0).random((120, 2))
+    straight = table("straight.csv", y=3 * x[:, 0] - x[:, 1] + 2)
+    options = ("--target", "y", "--hidden", "3", "--json", "--time-limit", "5")
+    notes = json.loads(run(capsys, straight, *options)[1])["notes"]
+    said = [note for note in notes if "turned out to be a plane" in note]
+    assert len(said) == 1
+    assert said[0].endswith("a linear model says the same with fewer numbers")
+    bent = json.loads(run(capsys, table(), *options)[1])["notes"]
+    assert not any("plane" in note for note in bent)
+
+
+def test_few_rows_are_no_plane(table, capsys):
+    """Through so few points an affine function always goes."""
+    code, shown, _ = run(capsys, table(rows=slice(4)), "--target", "y", "--json", "--hidden", "2")
+    assert code == 0
+    assert not any("plane" in note for note in json.loads(shown)["notes"])

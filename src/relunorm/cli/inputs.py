@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from relunorm.io.table import Table
     from relunorm.network import Network
     from relunorm.report.plane import Plane
-
-#: Rows that are asked which label stands for which class, at most.
-ASKED = 4096
 
 Number = TypeVar("Number", int, float)
 
@@ -74,10 +72,11 @@ def parse_table(
 
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
-    return read_table(
+    table = read_table(
         path, targets, network.input_size, text=True, finite=finite, columns=network.columns,
         drop=drop or (),
     )  # fmt: skip
+    return table if name == text else replace(table, file=text)
 
 
 def parse_classes(text: str) -> list[str]:
@@ -93,33 +92,6 @@ def parse_classes(text: str) -> list[str]:
     if not found or not all(label.strip() for label in found):
         raise InvalidInputError(f"--classes {text!r}: expected names between the commas: a,b,c")
     return found
-
-
-def check_labels(table: Table, network: Network) -> None:
-    """Refuse labels none of which the model has, and say which `--classes` would read them."""
-    known = [str(name) for name in network.head.classes]
-    labels = table.labels
-    if not known or labels is None or labels.ndim > 1:
-        return
-    held = {f"{label:g}" if isinstance(label, float) else label for label in labels.tolist()}
-    if held & set(known) or held <= {str(k) for k in range(len(known))}:
-        return
-    import numpy as np
-
-    from relunorm.questions.classes import as_classes
-
-    some = min(len(table.x), ASKED)
-    outputs = network(np.nan_to_num(table.x[:some]))
-    found = as_classes(labels, None, None, outputs, surely=True)
-    if found is None or len(found[1].names) != len(known):
-        return  # what is wrong is told where labels are read
-    order = found[1].names
-    pairs = ", ".join(f"{ours} is {theirs}" for ours, theirs in zip(order, known, strict=True))
-    raise InvalidInputError(
-        f"the target holds {', '.join(sorted(held))}, but the model's classes are "
-        f"{', '.join(known)}; if {pairs} (which makes most rows right, a guess), say --classes "
-        + found[1].spelled
-    )
 
 
 def only(names: Sequence[str] | None, option: str) -> str | None:

@@ -22,7 +22,10 @@ Json = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 
 #: Of a command whose answer gets better with time, and of one whose answer has a proof.
-TimeLimit = Annotated[float, typer.Option(help="Seconds in all; what is known then is the answer.")]
+TimeLimit = Annotated[
+    float,
+    typer.Option(help="Seconds, start-up and compiling aside; what is known then is the answer."),
+]
 Proof = Annotated[
     str | None, typer.Option(help="Write the proof to this file, JSON; relunorm verify replays it.")
 ]

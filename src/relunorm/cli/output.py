@@ -147,10 +147,17 @@ def markup(text: str) -> str:
     return escape(printable(text))
 
 
-def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
+def emit(
+    document: dict[str, Any],
+    as_json: bool,
+    render: Callable[[Console], None],
+    *,
+    last_line: bool = True,
+) -> None:
     """Print ``document`` as JSON, or let ``render`` draw it on a rich console.
 
-    Where the model has a head, a last line says that the answer is about what comes before it.
+    Where the model has a head, a last line says that the answer is about what comes before it,
+    unless ``render`` says it itself.
     """
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
@@ -159,7 +166,7 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
 
     console = Console()
     render(console)
-    if document.get("of", "outputs") != "outputs":
+    if last_line and document.get("of", "outputs") != "outputs":
         console.print(f"This speaks of the {document['of']}.", markup=False)
 
 

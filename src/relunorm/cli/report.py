@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import check_labels, opened, parse_classes, parse_slice, parse_table
+from relunorm.cli.inputs import opened, parse_classes, parse_slice, parse_table
+from relunorm.cli.labels import check_labels
 from relunorm.cli.output import Console, check_writable, emit, examples
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from relunorm.clock import Progress
-    from relunorm.io.table import Table
 
 
 @examples(
@@ -51,7 +51,9 @@ def report(
             "as 0,3; rows:4,17,30 of the data; or @points.npy with three inputs as rows.",
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds in all, start-up and compiling aside.")
+    ] = 10.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: options.Quiet = False,
     example: options.Example = None,
@@ -77,15 +79,10 @@ def report(
             raise InvalidInputError(f"{option} names a column of --data, which was not given")
     found = run(
         network,
-        None if table is None else table.x,
-        None if table is None else table.labels,
-        place,
+        table,
+        domain=place,
         slice=None if plane is None else parse_slice(plane, table),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
-        target_name="" if table is None else table.target,
-        data_name="" if data is None else Path(data).name,
-        dropped=drop or (),
-        feature_names=None if table is None else _names(table),
         classes=None if classes is None else parse_classes(classes),
         time_limit=time_limit,
         progress=None if quiet else _progress,
@@ -98,12 +95,6 @@ def report(
 
         if not webbrowser.open(out.resolve().as_uri()):
             typer.echo("relunorm: no browser was found; open the page yourself", err=True)
-
-
-def _names(table: Table) -> tuple[str, ...] | None:
-    """The columns' names, where the file has any of its own."""
-    own = tuple(f"x{k}" for k in range(len(table.names)))
-    return None if table.names == own else table.names
 
 
 def _progress(said: Progress) -> None:

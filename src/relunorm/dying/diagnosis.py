@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import real_numbers
 from relunorm.clock import Clock
-from relunorm.display.shown import Shown, counted, entries
+from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
+from relunorm.dying.sentences import sentences
 from relunorm.dying.target import TargetAdvice, mean_and_deviation, target_advice
 from relunorm.dying.unit_entries import UnitEntries, duplicate_units
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.io import framework_of
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
 
@@ -159,7 +161,6 @@ class Diagnosis(Shown):
         }
 
 
-@accepts("model", domains=("domain",), data="X")
 def diagnose(
     model: Model,
     X: ArrayLike,
@@ -172,6 +173,7 @@ def diagnose(
     momentum: float | None = None,
     time_limit: float | Clock | None = 30.0,
     analysis: Stability | None = None,
+    framework: str | None = None,
 ) -> Diagnosis:
     """Find the units that do nothing on the data, provably on a domain, or nothing of their own.
 
@@ -185,6 +187,8 @@ def diagnose(
         time_limit: seconds for the proofs; what is open then stays undecided.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
+        framework: ``torch``, ``keras`` or ``sklearn``, in whose words the advice speaks; empty for
+            a file, which nobody trains. By default that of the model given.
 
     Exact on the rows given; proofs on the domain are sound. Cost: one forward pass, plus the
     proofs.
@@ -195,13 +199,34 @@ def diagnose(
     >>> found.layers[0].status()
     ['live', 'dead on the data', 'duplicate']
     """
+    if framework is None:
+        framework = framework_of(model)
     if not tau >= 0:
         raise InvalidInputError(f"tau is {tau}, expected a number of at least 0")
+    if isinstance(y, Iterable) and any(isinstance(label, str) for label in y):
+        y = None  # names of classes
+    layers, rows, where, undecided = _findings(model, X, y, tau, time_limit, analysis, domain)
+    target = None
+    if y is not None:
+        target = target_advice(y, optimizer=optimizer, lr=lr, momentum=momentum)
+    advice = sentences(layers, target, bool(where), framework)
+    return Diagnosis(layers, target, rows, where, undecided, advice)
+
+
+@accepts("model", domains=("domain",), data="X")
+def _findings(
+    model: Model,
+    X: ArrayLike,
+    y: ArrayLike | None,
+    tau: float,
+    time_limit: float | Clock | None,
+    analysis: Stability | None,
+    domain: Place | None = None,
+) -> tuple[tuple[LayerDiagnosis, ...], int, str, int]:
+    """The layers, how many rows, the domain as text, and how many units stayed undecided."""
     rows = _data(X)
     if y is not None and np.shape(y)[:1] != (len(rows),):
         raise InvalidInputError(f"y has shape {np.shape(y)}, but X has {len(rows)} rows")
-    if isinstance(y, Iterable) and any(isinstance(label, str) for label in y):
-        y = None  # names of classes
     network: Network = model
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
@@ -216,12 +241,7 @@ def diagnose(
         for index, z in zip(network.hidden, network.preactivations(rows), strict=True)
         if index in names
     )
-    target = None
-    if y is not None:
-        target = target_advice(y, optimizer=optimizer, lr=lr, momentum=momentum)
-    advice = _advice(layers, target, domain is not None)
-    text = repr(domain) if domain is not None else ""
-    return Diagnosis(layers, target, len(rows), text, undecided, advice)
+    return layers, len(rows), "" if domain is None else repr(domain), undecided
 
 
 def _data(X: Any) -> NDArray[np.float64]:
@@ -318,55 +338,3 @@ def _position(z: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
     return np.where(np.isnan(cone), -np.inf, cone)
-
-
-#: What was measured to be better still where the architecture is free (docs/dying.md).
-LAYER_NORM = (
-    "If the architecture may change and the model is trained anew, a layer norm before each "
-    "rectifier, nn.Sequential(nn.Linear(n, h), nn.LayerNorm(h), nn.ReLU(), ...), keeps units from "
-    "dying in the first place. (It is not piecewise linear: such a model can be watched, but not "
-    "loaded.)"
-)
-
-
-def _advice(
-    layers: tuple[LayerDiagnosis, ...], target: TargetAdvice | None, proved: bool
-) -> tuple[str, ...]:
-    units = sum(layer.width for layer in layers)
-    dead = sum(int(layer.dead.sum()) for layer in layers)
-    some = f"{dead} of {counted(units, 'unit')} {'is' if dead == 1 else 'are'}"
-    lines = list(target.advice) if target is not None else []
-    whole = [layer.name or str(layer.layer) for layer in layers if layer.dead.all()]
-    if whole:
-        lines.append(
-            f"Every unit of {', '.join(whole)} is dead: nothing before it learns any more. "
-            "Re-initialise with relunorm.dying.live_ and train again."
-        )
-    elif dead > 0.05 * units:
-        lines.append(
-            f"{some} dead on the data: revive with "
-            "relunorm.dying.revive_live_(model, batch, optimizer) and go on training, or train "
-            "with relunorm.dying.Reviver. " + LAYER_NORM
-        )
-    elif dead:
-        lines.append(f"{some} dead on the data; watch with DeadUnitMonitor.")
-    dormant = sum(int(layer.dormant.sum()) for layer in layers)
-    if dormant > 0.05 * units:
-        lines.append(
-            f"{dormant} unit{'s are' if dormant > 1 else ' is'} dormant: "
-            "relunorm.dying.redo_(model, batch, optimizer) recycles them."
-            + ("" if dead > 0.05 * units else " " + LAYER_NORM)
-        )
-    if proved:
-        gone = sum(int(layer.provably_dead.sum()) for layer in layers
-                   if layer.provably_dead is not None)  # fmt: skip
-        if gone:
-            which = "1 unit is" if gone == 1 else f"{gone} units are"
-            lines.append(f"{which} dead on the whole domain and can be removed exactly.")
-    elif dead:
-        lines.append("Give a domain to learn which of the dead units are dead for every input.")
-    copies = sum(int(layer.duplicate.sum()) for layer in layers)
-    if copies:
-        repeat = "units repeat" if copies > 1 else "unit repeats"
-        lines.append(f"{copies} {repeat} another one and can be merged exactly.")
-    return tuple(lines) or ("Nothing to do: no unit is dead, dormant or a duplicate.",)

@@ -98,10 +98,10 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
             read = _named("relunorm.io.torch.state", "read_state")
             return read(path, example=example, architecture=architecture)
         return _load_file(path, example)
-    for package, names, module, function in OBJECTS:
-        for base in type(source).__mro__:
-            if base.__module__.partition(".")[0] == package and base.__name__ in names:
-                return _with_labels(_named(module, function)(source, example=example), source)
+    framework = framework_of(source)
+    for package, _, module, function in OBJECTS:
+        if package == framework:
+            return _with_labels(_named(module, function)(source, example=example), source)
     kind = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
     hint = ""
     if isinstance(source, Mapping):
@@ -112,6 +112,19 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
         f"cannot read an object of type {kind}; pass a path, a torch.nn.Module or ExportedProgram, "
         "an onnx.ModelProto, a fitted scikit-learn estimator, a Keras model, or a Network" + hint
     )
+
+
+def framework_of(source: Any) -> str:
+    """The package whose object this is, as `OBJECTS` lists them; empty for anything else.
+
+    >>> framework_of("model.onnx")
+    ''
+    """
+    for package, names, _, _ in OBJECTS:
+        for base in type(source).__mro__:
+            if base.__module__.partition(".")[0] == package and base.__name__ in names:
+                return package
+    return ""
 
 
 def _with_labels(network: Network, source: Any) -> Network:

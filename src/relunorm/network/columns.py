@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,40 +48,53 @@ def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
     return tuple(name for column in columns for name in column.inputs)
 
 
-def matched(columns: Sequence[Column], names: Iterable[str]) -> tuple[Column, ...]:
+def matched(
+    columns: Sequence[Column], names: Iterable[str], others: Iterable[str] = ()
+) -> tuple[Column, ...]:
     """The columns under the names that a table has for them.
 
-    Exporters replace characters of names (skl2onnx writes ``a/b`` as ``a_b``). A column that the
-    table does not have is taken for the only one there that differs from it in such characters
-    alone, with a warning.
+    Exporters replace characters of names (skl2onnx writes ``a/b`` as ``a_b``), and people write
+    ``Age`` for ``age``. A column that the table does not have is taken for the only one there that
+    differs from it in such characters alone, else for the only one that differs in those, in case
+    and in spaces around it, with a warning. ``others`` are names that are no inputs: targets.
 
     >>> matched([Column("size")], ["price", "size"])
     (Column(name='size', words=(), fill=None),)
     """
-    own, free = {column.name for column in columns}, list(names)
-    lost = [column for column in columns if column.name not in free]
-    spellings: dict[str, list[str]] = {}
-    for name in free:
-        if name not in own:
-            spellings.setdefault(_exported(name), []).append(name)
-    taken = [_exported(column.name) for column in lost]
-    found = {
-        column.name: spellings[key][0]
-        for column, key in zip(lost, taken, strict=True)
-        if len(spellings.get(key, ())) == 1 and taken.count(key) == 1
-    }
+    there, taken = list(names), {column.name for column in columns} | set(others)
+    found: dict[str, str] = {}
+    for spelling in (_exported, _folded):
+        found |= _pairs(
+            [c.name for c in columns if c.name not in there and c.name not in found],
+            [n for n in there if n not in taken | set(found.values())],
+            spelling,
+        )
     if found:
         pairs = ", ".join(f"{theirs!r} for {ours!r}" for ours, theirs in found.items())
         warnings.warn(
-            f"the table's {pairs}: the model's file has other characters in the name",
+            f"the table's {pairs}: the model spells the name otherwise",
             TableNote,
             stacklevel=2,
         )
     return tuple(replace(c, name=found[c.name]) if c.name in found else c for c in columns)
 
 
+def _pairs(lost: list[str], free: list[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """The names that are alike in a spelling which no other name has."""
+    ours, theirs = [spelling(name) for name in lost], [spelling(name) for name in free]
+    return {
+        name: free[theirs.index(key)]
+        for name, key in zip(lost, ours, strict=True)
+        if ours.count(key) == theirs.count(key) == 1
+    }
+
+
 def _exported(name: str) -> str:
     return re.sub(r"\W", "_", name)
+
+
+def _folded(name: str) -> str:
+    return _exported(name.strip()).casefold()
 
 
 def arranged(rows: Any, columns: Sequence[Column]) -> Any:

@@ -52,6 +52,9 @@ _GAINS = {
     "softplus": 1.0,
     "clip": 1.0,
 }
+#: A step of e through the steepest place gains b tanh(a e); an entry of a softmax follows a sigmoid
+#: of its logit less the log-sum-exp of the others, and each of the two may move by e.
+_STEEPEST = {"sigmoid": (0.25, 1.0), "softmax": (0.5, 1.0), "tanh": (0.5, 2.0)}
 _CLASS_KEEPING = ("softmax", "log_softmax", "sigmoid", "log_sigmoid", "tanh", "softplus", "exp")
 
 
@@ -240,6 +243,18 @@ class Head:
         return [step.kind for step in self.unpaired.steps] in (["softmax"], ["sigmoid"])
 
     @property
+    def returned(self) -> str:
+        """What the model's own outputs are: ``probabilities``, ``log-probabilities``, ``outputs``.
+
+        >>> Head((Step("softmax"),)).returned, Head((Step("tanh"),)).returned
+        ('probabilities', 'outputs')
+        """
+        logs = [step.kind for step in self.unpaired.steps] in (["log_softmax"], ["log_sigmoid"])
+        return (
+            "probabilities" if self.is_probability else "log-probabilities" if logs else "outputs"
+        )
+
+    @property
     def keeps_classes(self) -> bool:
         """Whether the largest output of the model is the largest value before the head."""
         if any(step.kind == "argmax" for step in self.steps):
@@ -284,6 +299,30 @@ class Head:
             else:
                 return None
         return total
+
+    def moved(self, most: float) -> float | None:
+        """How far the model's outputs can be apart where values before the head are by ``most``.
+
+        Sound, and for one sigmoid, tanh or softmax the smallest such number: a sigmoid's slope is
+        largest in the middle, so a step of e across it gains 2 sigmoid(e / 2) - 1 = tanh(e / 4).
+        Never above `gain` times ``most``, but for rounding; None where there is no `gain`.
+
+        >>> round(Head((Step("sigmoid"),)).moved(4.0), 6), Head((Step("sigmoid"),)).moved(1e9)
+        (0.761594, 1.0)
+        """
+        if self.gain is None:
+            return None
+        for step in self.steps:
+            if step.kind == "scale":
+                most *= float(np.abs(step.factors).max()) * (1 + 8 * EPS)
+            elif step.kind in _STEEPEST:
+                inner, outer = _STEEPEST[step.kind]
+                most = min(outer, outer * math.tanh(inner * most) * (1 + 8 * EPS))
+            elif step.kind == "clip":
+                most = min(most, (step.numbers[1] - step.numbers[0]) * (1 + 8 * EPS))
+            else:
+                most *= _GAINS[step.kind]
+        return most
 
     def __call__(self, values: ArrayLike, shape: Sequence[int] = ()) -> Array:
         """What the model returns for these values before the head.

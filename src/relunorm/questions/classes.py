@@ -423,7 +423,8 @@ def _codes(labels: list[Any], order: list[Any], others: bool = False) -> NDArray
     if strange is not None and not others:
         raise InvalidInputError(
             f"the target holds {strange!r}, which is none of the classes {_some(order)}; correct "
-            "or drop such rows"
+            "or drop such rows, or name all labels in the order of the outputs: --classes "
+            "(classes= in Python)"
         )
     return np.array([number.get(read[label], -1) for label in labels], dtype=np.intp)
 

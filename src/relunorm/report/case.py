@@ -13,12 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
+from relunorm.io import framework_of
 from relunorm.io.border import Place, as_domain
 from relunorm.network import Affine, Network
 from relunorm.network.columns import arranged, input_names
 from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
+    from relunorm.io.table import Table
     from relunorm.stability.verdicts import Stability
 
 Array = NDArray[np.float64]
@@ -50,10 +52,9 @@ class Case:
         names: what the inputs are called; x0, x1, ... by default.
         named: whether these names were given.
         index: the place of every row that is used among those that were given.
-        data_name: the table's file, for commands.
-        dropped: columns of that file that were left out, for commands.
+        table: what the rows were read from, where a file is known: for commands.
         outputs: what the target's columns are called, where it has several and they have names.
-        trainable: whether the model was given as a module, which may still be in training.
+        framework: of the model, where it was given as an object; empty for a file.
     """
 
     network: Network
@@ -69,11 +70,15 @@ class Case:
     names: tuple[str, ...] = ()
     named: bool = False
     index: NDArray[np.intp] | None = None
-    data_name: str = ""
     outputs: tuple[str, ...] = ()
-    trainable: bool = False
-    dropped: tuple[str, ...] = ()
+    framework: str = ""
+    table: Table | None = None
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the model was given as a module, which may still be in training."""
+        return self.framework in ("torch", "keras")
 
     @property
     def scale(self) -> Array | None:
@@ -155,8 +160,7 @@ def make_case(
     model: Any = None,
     plane: Any = None,
     names: Sequence[str] | None = None,
-    data_name: str = "",
-    dropped: Sequence[str] = (),
+    table: Table | None = None,
 ) -> Case:
     """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
@@ -183,8 +187,7 @@ def make_case(
     kinds = None if found is None else found[1]
     return Case(
         network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
-        data_name, _output_names(target, y, target_name),
-        any(hasattr(model, name) for name in ("state_dict", "trainable_weights")), tuple(dropped),
+        _output_names(target, y, target_name), framework_of(model), table,
     )  # type: ignore[arg-type]  # fmt: skip
 
 

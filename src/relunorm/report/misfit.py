@@ -27,12 +27,18 @@ ORDERED, TRIED = 5, 500
 FEWEST = 30
 #: Of what is wrong at the baseline so much must become right for a remedy to be named.
 GAIN = 0.5
+#: The share of rows from which on a class is so common that a weak model answers nothing else.
+COMMON = 0.8
 #: How far the mean share found of a class may be above chance for answers that say nothing.
 CHANCE = 1.2
 
 
 def of_classes(table: NDArray[np.intp], case: Case) -> dict[str, Any] | None:
-    """Whether always answering the commonest class is as good, of a table of confusions."""
+    """Whether always answering the commonest class is as good, of a table of confusions.
+
+    A model that finds the classes more often than chance, or that gives rare ones up for a class
+    which most rows have, is no misfit but weak, unless something that was tried makes it fit.
+    """
     rows, right, most = table.sum(), np.trace(table), table.sum(axis=1).max()
     if right == rows or right > most:
         return None
@@ -41,12 +47,18 @@ def of_classes(table: NDArray[np.intp], case: Case) -> dict[str, Any] | None:
     x, y = _some_rows(case)
     truth = y.astype(np.intp)
     baseline = np.bincount(truth).max() / len(truth)
-    return {
-        "kind": "estimate",
-        "whole": bool(balanced <= CHANCE / there.sum()),
-        "remedy": _remedy(_answers(case, x), lambda said: _accuracy(case, said, truth), baseline)
-        or _remedy(_orders_of_classes(case, x, truth), lambda share: share, baseline),
-    }
+    remedy = _remedy(_answers(case, x), lambda said: _accuracy(case, said, truth), baseline)
+    remedy = remedy or _remedy(_orders_of_classes(case, x, truth), lambda share: share, baseline)
+    whole = bool(balanced <= CHANCE / there.sum())
+    if remedy is None and (not whole or _gives_rare_ones_up(table)):
+        return None
+    return {"kind": "estimate", "whole": whole, "remedy": remedy}
+
+
+def _gives_rare_ones_up(table: NDArray[np.intp]) -> bool:
+    """Whether most rows have one class, and nearly all of them are answered so."""
+    labels, answers, common = table.sum(axis=1), table.sum(axis=0), table.sum(axis=1).argmax()
+    return bool(min(labels[common], answers[common]) >= COMMON * table.sum())
 
 
 def of_numbers(errors: list[dict[str, Any]], case: Case) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from relunorm.atomic import write_bytes
 from relunorm.clock import Clock, Listener
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, as_network
+from relunorm.io.table import Table
 from relunorm.network.columns import apart
 from relunorm.report.case import Case, make_case
 from relunorm.report.plane import PRINTED, printed
@@ -75,15 +76,13 @@ class Report:
 
 def report(
     model: Model,
-    data: ArrayLike | None = None,
+    data: ArrayLike | Table | None = None,
     target: ArrayLike | str | Sequence[str] | None = None,
     domain: Place | None = None,
     *,
     slice: Any = None,
     name: str = "",
     target_name: str = "",
-    data_name: str = "",
-    dropped: Sequence[str] = (),
     classes: ArrayLike | None = None,
     feature_names: Sequence[str] | None = None,
     time_limit: float | Clock = 10.0,
@@ -93,7 +92,8 @@ def report(
 
     Args:
         model: a `Network`, or anything `load` reads.
-        data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
+        data: rows of inputs: an array (n, d), n inputs of the network's own shape, a DataFrame, or
+            a `relunorm.io.table.Table`, which has its target, its names and its file with it.
         target: their targets: numbers, for the advice about scale, or class labels (text); or the
             name of a column of the DataFrame, or a list of names.
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
@@ -102,8 +102,6 @@ def report(
             through a typical row of each class; else that of the data's two main directions.
         name: what to call the network; its origin by default.
         target_name: what to call the target.
-        data_name: the file of the data, for the commands the page suggests.
-        dropped: columns of that file that were left out, for the same.
         classes: the class labels in the order of the outputs; makes a target of numbers one of
             classes, too. By default those of a scikit-learn classifier, else the labels sorted.
         feature_names: what the inputs are called; by default the columns of a DataFrame, or the
@@ -129,15 +127,20 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
-    if named := _columns_named(target, data):
+    table: Table | None = None
+    rows: Any = data
+    if isinstance(data, Table):
+        table, rows, target_name = data, data.x, target_name or data.target
+        target = data.labels if target is None else target
+        feature_names = data.own_names if feature_names is None else feature_names
+    elif named := _columns_named(target, data):
         target_name = target_name or ", ".join(named)
-        data, target = apart(data, named)
-    network = as_network(model, data)
+        rows, target = apart(data, named)
+    network = as_network(model, rows)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
-        network, data, target, domain, name=name, target_name=target_name, classes=classes,
-        model=model, plane=slice, names=feature_names,
-        data_name=data_name, dropped=dropped,
+        network, rows, target, domain, name=name, target_name=target_name, classes=classes,
+        model=model, plane=slice, names=feature_names, table=table,
     )  # fmt: skip
     clock.grant(whole.elapsed())  # reading a model takes what it takes
     sections, interrupted = run_sections(case, clock, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from relunorm.cli.inputs import opened
 from relunorm.cli.models.normalize import check_certifiable
 from relunorm.cli.output import Console, check_folder, emit, examples, showing
 from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from relunorm.forms.comparison.comparison import Comparison
+    from relunorm.network import Network
 
 EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
 
@@ -76,13 +80,22 @@ def compare(
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     document["classes"], document["before_head"] = classes, before_head
+    document["returned"] = found.head.returned
+    document["answers"] = [_answer(found, side, a) for side in (found.first, found.second)]
     if certificate is not None and found.certificate is not None:
         found.certificate.save(certificate)
         document["certificate"] = certificate
-    emit(document, json, lambda console: _render(console, document))
+    emit(document, json, lambda console: _render(console, document), last_line=False)
     if certificate != document["certificate"]:
         raise InvalidInputError("there is no certificate to write of such an answer")
     raise typer.Exit(EXIT[found.verdict])
+
+
+def _answer(found: Comparison, values: Any, network: Network) -> list[float] | None:
+    """What a model returns at the witness, where that is not what was compared."""
+    if values is None or not found.head:
+        return None
+    return found.head(values[None], network.output_shape).ravel().tolist()
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
@@ -90,10 +103,12 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 
     upper = "unbounded" if document["upper"] is None else at_most(document["upper"], 3)
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
-    console.print(f"{at_least(document['lower'], 3)} <= max |A - B| <= {upper}")
-    if document["upper_after_head"] is not None and document["of"] != "outputs":
-        moved = at_most(document["upper_after_head"], 3)
-        console.print(f"so in exact arithmetic the models' outputs differ by at most {moved}")
+    of = "" if document["of"] == "outputs" else f" (of the {document['of']})"
+    console.print(f"{at_least(document['lower'], 3)} <= max |A - B| <= {upper}{of}")
+    if document["upper_after_head"] is not None and of:
+        moved, returned = at_most(document["upper_after_head"], 3), document["returned"]
+        what = "the models' outputs" if returned == "outputs" else f"the {returned} they return"
+        console.print(f"so in exact arithmetic {what} differ by at most {moved}")
     if document["apart"] is not None:
         apart = at_most(document["apart"], 3)
         console.print(f"away from the thresholds of steps: max |A - B| <= {apart}")
@@ -103,8 +118,11 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         _render_classes(console, document["top1"], document["classes"], document["upper"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
-        console.print(f"A there  {_short(document['first'])}")
-        console.print(f"B there  {_short(document['second'])}")
+        for model, outputs, answer in zip(
+            "AB", (document["first"], document["second"]), document["answers"], strict=True
+        ):
+            after = "" if answer is None else f" (returns {_short(answer)})"
+            console.print(f"{model} there  {_short(outputs)}{after}")
 
 
 def _render_classes(

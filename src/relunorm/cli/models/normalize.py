@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from relunorm.domain import Domain
+    from relunorm.network import Network
 
 
 @examples(
@@ -74,7 +76,7 @@ def normalize(
     """
     from relunorm.forms.normalize import normalize as run
     from relunorm.forms.precision import is_single, precision
-    from relunorm.io import load, save
+    from relunorm.io import load
 
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
@@ -82,7 +84,6 @@ def normalize(
     check_folder(certificate)
     network, place = opened(model, domain)
     same = source.is_file() and Path(target).exists() and source.samefile(target)
-    held = source.read_bytes() if same else None  # until it is known to be worth replacing
     before = _size(source)
     if certificate is not None:
         check_certifiable(place)
@@ -104,18 +105,20 @@ def normalize(
             time_limit=time_limit,
             progress=show,
         )
-    save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
-    sizes = None
+    content, sizes = _written(result.network, target, dtype), None
     if before is not None and source.suffix == Path(target).suffix:
-        sizes = before, Path(target).stat().st_size
+        sizes = before, len(content)
     if form == "minimal" and sizes is not None and sizes[1] >= sizes[0] + (not same):
         whole = run(network, form, place, remove=False)
         if whole.network == network:
             larger = f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
             why = result.kept or (larger if sizes[1] > sizes[0] else "nothing could be removed")
             result = replace(whole, network=network, stability=result.stability, kept=why)
-            write_bytes(target, source.read_bytes() if held is None else held)
-            sizes = sizes[0], sizes[0]
+            content, sizes = source.read_bytes(), (sizes[0], sizes[0])
+    if not (same and result.kept):
+        write_bytes(target, content)
+    elif sizes is not None:
+        sizes = sizes[0], sizes[0]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
     document["bytes"] = sizes
     document["replaced"] = same and not result.kept
@@ -132,6 +135,16 @@ def normalize(
     if missing:
         raise InvalidInputError(f"{target} was written, but without a certificate: {missing}")
     raise typer.Exit(3 if result.stopped or result.undecided else 0)
+
+
+def _written(network: Network, target: str, dtype: str) -> bytes:
+    """The file that a network would be, before anything is written where it shall lie."""
+    from relunorm.io import save
+
+    with TemporaryDirectory() as folder:
+        draft = Path(folder) / Path(target).name
+        save(network, draft, dtype=dtype)  # type: ignore[arg-type]
+        return draft.read_bytes()
 
 
 def _size(source: Path) -> int | None:

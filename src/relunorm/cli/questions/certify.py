@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import check_labels, numbers, opened, parse_classes, parse_table
+from relunorm.cli.inputs import numbers, opened, parse_classes, parse_table
+from relunorm.cli.labels import check_labels, foreign_labels
 from relunorm.cli.output import Console, emit, examples, print_table, showing
 from relunorm.errors import InvalidInputError
 
@@ -94,6 +95,9 @@ def certify(
     for row in found.rows:
         if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
+    asked = found.counts["invalid"] and classes is None and delta is None
+    if asked and (told := foreign_labels(table, network)):
+        typer.echo(f"relunorm: {data}: {told}", err=True)
     emit(document, json, lambda console: _render(console, document, delta is None, label is None))
     counts = found.counts
     if counts["invalid"]:
@@ -122,7 +126,7 @@ def _labels(
     outputs = network(np.nan_to_num(table.x))
     if classes is None:
         if outputs.shape[1] > 1 or not (labels == -1).any():  # -1 and 1 are the signs of an output
-            check_labels(table, network)
+            check_labels(table, network, some=False)  # a row with such a label is invalid
         codes, found = label_numbers(labels, network.head, outputs)
         if found is None and codes.ndim > 1:
             raise InvalidInputError(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from relunorm.io.table import Table
     from relunorm.network import Network
 
+#: Distance from an affine function, as a share of the predictions' range, that nobody notices.
+PLANE = 1e-3
 #: Change of a prediction by float32, as a share of the target's range, that is worth a note.
 FLOAT32_SHARE = 1e-3
 
@@ -94,7 +96,11 @@ def fit(
         str, typer.Option(help="Empty cells of the inputs: refuse, or median to fill them.")
     ] = "refuse",
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds; the best network until then is kept.")
+        float | None,
+        typer.Option(
+            help="Seconds, start-up and the simpler models aside; the best network until then is "
+            "kept."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
@@ -105,7 +111,8 @@ def fit(
 
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
 
-    Exit code 3: the time limit ended the fit before its usual effort.
+    Exit code 3: the time limit ended the fit before the rounds that are done without one. A limit
+    that leaves time for more than those is used up, and that is a finished fit, exit code 0.
     """
     from relunorm.cli.training.fit_table import Reading, check_filled, read, split
 
@@ -290,7 +297,9 @@ def _notes(model: Any, table: Table, train: Table, asked: int) -> list[str]:
         notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
     if table.y is not None and np.ptp(table.y) == 0:
         notes.append("the target is constant, and so is the network")
-    elif not hasattr(model, "classes_") and _two_whole_numbers(table.y):
+    else:
+        notes += _plane(model, train)
+    if not hasattr(model, "classes_") and _two_whole_numbers(table.y):
         notes.append("the target holds two whole numbers only; if they are classes, --classify")
     if units < asked:
         were = f"{counted(asked, 'unit')} {'was' if asked == 1 else 'were'} asked for"
@@ -299,6 +308,32 @@ def _notes(model: Any, table: Table, train: Table, asked: int) -> list[str]:
         many = f"{counted(units, 'unit')} for {counted(len(train.x), 'row')}"
         notes.append(f"{many}: it can repeat them, not explain them")
     return notes
+
+
+def _plane(model: Any, train: Table) -> list[str]:
+    """A note where the rows show no bend: the best affine function says the same as the network."""
+    import numpy as np
+
+    from relunorm.arithmetic.floats import at_most
+    from relunorm.cli.training.fit_models import filler
+
+    x = filler(train)(train.x)
+    x = (x - x.mean(axis=0)) / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1.0)
+    flat = np.column_stack([x, np.ones(len(x))])
+    values = model.network_(filler(train)(train.x))
+    reach = np.ptp(values, axis=0).max()
+    if len(x) < 2 * flat.shape[1] or not reach > 0 or not np.isfinite(values).all():
+        return []
+    off = np.abs(values - flat @ np.linalg.lstsq(flat, values, rcond=None)[0]).max() / reach
+    if off > PLANE:
+        return []
+    kind = "straight line" if x.shape[1] == 1 else "plane"
+    simple = "logistic regression" if hasattr(model, "classes_") else "a linear model"
+    return [
+        f"the network turned out to be a {kind} (on the rows fitted an affine function of the "
+        f"inputs, to within {at_most(100 * max(off, 1e-12), 1)} % of its range): {simple} says the "
+        "same with fewer numbers"
+    ]
 
 
 def _two_whole_numbers(y: Any) -> bool:

@@ -70,9 +70,10 @@ class Comparison(Shown):
     def upper_after_head(self) -> float | None:
         """A bound on how far the models' own outputs, after their head, can be apart.
 
-        ``upper`` times the head's `gain`; None where a head jumps or has no largest slope.
+        Of probabilities, which are apart by 1 at most, the smallest number that follows from
+        ``upper`` (`Head.moved`); None where a head jumps or has no largest slope.
         """
-        return None if self.head.gain is None else self.upper * self.head.gain
+        return self.head.moved(self.upper)
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -97,8 +98,13 @@ class Comparison(Shown):
             f"Comparison({self.verdict}: {at_least(self.lower, 3)} <= max |f - g| "
             f"<= {at_most(self.upper, 3)}, "
             f"by {self.method}, tolerance {self.tolerance:.3g}{follows}, {self.seconds:.2f} s"
-            f"{of_words(self.of)})"
+            f"{of_words(self.of)}{self._after_head})"
         )
+
+    @property
+    def _after_head(self) -> str:
+        moved = self.upper_after_head if self.head else None
+        return "" if moved is None else f"; {self.head.returned} within {at_most(moved, 3)}"
 
 
 #: Lines between inputs of different classes that are bisected, and how often.

@@ -131,10 +131,11 @@ _REASONS = {
     r"attention|both factors|several factors|divisor|reciprocal|\bpow\b|square|\bprod": (
         "Products, powers and quotients of computed values are not piecewise linear."
     ),
-    r"embedding|onehot|one_hot|ordinal|targetencoder|categor|labelencoder|to torch\.u?int|lookup": (
+    r"embedding|onehot|one_hot|ordinal|targetencoder|categor|labelencoder|to torch\.u?int|lookup"
+    r"|gather: input 1 is not": (
         "Categories are looked up, not computed. Encode the table first and load what reads it (in "
-        "scikit-learn `pipeline[-1]`, on `pipeline[:-1].transform(table)`); "
-        "`relunorm fit --one-hot` does both."
+        "scikit-learn `pipeline[-1]`, on `pipeline[:-1].transform(table)`; of an embedding the "
+        "layers behind it, on the vectors it looks up); `relunorm fit --one-hot` does both."
     ),
     r"powertransf|polynomial|functiontransf|spline|kbins|discretiz|\blog|sqrt|normal dist": (
         "This curve is not piecewise linear. Apply it to the table first and load what comes "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+from relunorm.display.shown import counted
 from relunorm.errors import (
     InvalidNetworkError,
     MissingDependencyError,
@@ -41,17 +43,33 @@ def from_keras(model: Any, example: Any = None) -> Network:
         )
     _check_structure(model, origin)
     if len(model.inputs) != 1 or len(model.outputs) != 1:
-        raise UnsupportedFormatError(
-            f"{origin}: {len(model.inputs)} inputs and {len(model.outputs)} outputs, expected one "
-            "of each; read keras.Model(model.inputs[0], model.outputs[0]), or another pair that "
-            "belongs together"
-        )
+        raise UnsupportedFormatError(f"{origin}: {_several(model)}")
     shape = one_shape(tuple(model.inputs[0].shape[1:]), example, origin)
     walk = _Walk(Lowering((1, *shape)), origin)
-    output = walk.model(model, walk.lowering.input, "")
+    output = walk.model(model, [walk.lowering.input], "")
     walk.check()
     network = finished(walk.lowering, output, input_shape=shape, origin=origin)
     return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
+
+
+def _several(model: Any) -> str:
+    """What to do with a model of several inputs, which are joined, or outputs, of which one is."""
+    found = (
+        f"{counted(len(model.inputs), 'input')} and {counted(len(model.outputs), 'output')}, "
+        "expected one of each"
+    )
+    shapes = [tuple(each.shape[1:]) for each in model.inputs]
+    if len(shapes) > 1 and all(len(shape) == 1 and shape[0] for shape in shapes):
+        ends = [sum(shape[0] for shape in shapes[:k]) for k in range(len(shapes) + 1)]
+        parts = ", ".join(f"x[:, {a}:{b}]" for a, b in pairwise(ends))
+        found += (
+            f"; join the inputs: x = keras.Input(({ends[-1]},)); keras.Model(x, model([{parts}]))"
+        )
+    elif len(shapes) > 1:
+        found += "; join the inputs: keras.Model(x, model([parts of x])), with x = keras.Input(...)"
+    if len(model.outputs) > 1:
+        found += "; read one output after the other: keras.Model(model.inputs, model.outputs[0])"
+    return found
 
 
 def _check_structure(model: Any, origin: str) -> None:
@@ -65,11 +83,13 @@ def _check_structure(model: Any, origin: str) -> None:
 class _Walk(Walk):
     """Lowers the layers and functions of a model, and of models inside it."""
 
-    def model(self, model: Any, x: Any, path: str) -> Any:
-        """A Sequential or functional model, possibly inside another one."""
+    def model(self, model: Any, inputs: list[Any], path: str) -> Any:
+        """A Sequential or functional model, possibly inside another one: what it returns."""
         if hasattr(model, "_run_through_graph"):
-            results = model._run_through_graph([x], lambda op: self._caller(op, path))
-            return next(value for value in leaves([results]) if isinstance(value, _VALUES))
+            results = model._run_through_graph(inputs, lambda op: self._caller(op, path))
+            found = [value for value in _flat(results) if isinstance(value, _VALUES)]
+            return found if len(found) > 1 else found[0]
+        (x,) = inputs
         for op in model.layers:
             x = self._caller(op, path)(x)
         return x
@@ -81,7 +101,8 @@ class _Walk(Walk):
             given = [v for v in leaves([*args, *named.values()]) if isinstance(v, _VALUES)]
             inside = hasattr(op, "_run_through_graph") or hasattr(op, "_functional")
             if inside and not named.get("training"):
-                return self.model(op, given[0], f"{place}/")
+                inputs = [v for v in _flat([args, named]) if isinstance(v, _VALUES)]
+                return self.model(op, inputs, f"{place}/")
             try:
                 found = self.lower(call, given, lambda: self._apply(op, given, args, named))
             except RelunormError as error:
@@ -104,6 +125,11 @@ class _Walk(Walk):
         if len(given) < len(leaves([*args])) or not given:
             raise CannotLower("with a constant as argument")
         return LAYERS[type(op).__name__](self.lowering, op, given)
+
+
+def _flat(values: Any) -> list[Any]:
+    """What a structure holds in Keras' own order: of a dictionary that of its sorted keys."""
+    return _keras().tree.flatten(values)
 
 
 _VALUES = (Tensor, Headed, Unknown)

@@ -42,6 +42,8 @@ class Table:
         target: name of y's column, or of several with commas between them; or "".
         classes: where y's column holds text, the different labels, sorted; y their numbers.
         columns: of the file, where they have names of their own; the inputs follow from them.
+        file: where the table is from, as a command names it: without its folder.
+        dropped: columns of that file that were asked to be left out.
     """
 
     x: NDArray[np.float64]
@@ -50,6 +52,13 @@ class Table:
     target: str = ""
     classes: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    file: str = ""
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def own_names(self) -> tuple[str, ...] | None:
+        """The columns' names, where the file has any of its own."""
+        return None if self.names == tuple(f"x{k}" for k in range(len(self.names))) else self.names
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -91,9 +100,23 @@ def read_table(
     path = Path(path)
     if not path.exists():
         raise MissingFileError(path, "table")
+    table = _read(path, target, width, text=text, finite=finite, columns=columns, drop=drop)
+    return replace(table, file=path.name, dropped=tuple(drop))
+
+
+def _read(
+    path: Path,
+    target: str | Sequence[str] | None,
+    width: int | None,
+    *,
+    text: bool,
+    finite: bool,
+    columns: Sequence[Column],
+    drop: Sequence[str],
+) -> Table:
     targets = as_targets(path, target)
     shape = csv_shape(path, targets, drop) if columns else None
-    columns = columns if shape is None else matched(columns, shape.names)
+    columns = columns if shape is None else matched(columns, shape.names, targets)
     wanted = {c.name for c in columns} | set(targets)
     mixed = any(c.words or c.fill is not None for c in columns)
     if (mixed and path.suffix.lower() == ".parquet") or (
@@ -210,7 +233,7 @@ def _read_parquet(
     from pyarrow import types
 
     names = table.column_names
-    wanted = {column.name for column in matched(columns, names)} | set(targets)
+    wanted = {column.name for column in matched(columns, names, targets)} | set(targets)
     if columns and wanted <= set(names):  # what else there is may hold anything
         names = [name for name in names if name in wanted]
     found = []

@@ -88,8 +88,8 @@ def csv_shape(path: Path, targets: Sequence[str] = (), drop: Sequence[str] = ())
     has_names = not all(_is_number(cell) for cell in first)
     names = [f"x{k}" for k in range(len(first))]
     if has_names:
-        names = [cell.strip() for cell in first]
-        _check_names(path, names)
+        names = [cell.strip() or f"Unnamed: {k}" for k, cell in enumerate(first)]
+        _check_names(path, first, names, drop)
         if not filled:
             raise InvalidInputError(f"{path}: the table has names but no rows")
     if len(names) > 1:  # one alone may hold them all, with a strange separator
@@ -153,13 +153,15 @@ def _delimiter(head: str) -> str:
     return " " if best not in bare and " " in bare.strip() else best
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    if "" in names:
+def _check_names(path: Path, cells: list[str], names: list[str], drop: Sequence[str]) -> None:
+    """Refuse columns without a name, which are dropped by the one that pandas gives them."""
+    bare = [n for n, cell in zip(names, cells, strict=True) if not cell.strip() and n not in drop]
+    if bare:
         raise InvalidInputError(
-            f"{path}: column {names.index('') + 1} has no name; name it, or drop it if it only "
-            "counts the rows (pandas: to_csv(..., index=False))"
+            f"{path}: column {names.index(bare[0]) + 1} has no name; name it, or leave it out if "
+            f"it only counts the rows: {drop_hint(bare[0])} (pandas: to_csv(..., index=False))"
         )
-    check_distinct(path, names)
+    check_distinct(path, [name for name in names if name not in drop])
 
 
 def check_distinct(path: Path, names: list[str]) -> None:

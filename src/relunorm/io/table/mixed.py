@@ -106,7 +106,7 @@ def read_columns(
         drop: columns that are passed over, and may not be those of the network.
     """
     shape, cells = _cells(path, targets, drop)
-    columns = matched(columns, shape.names)
+    columns = matched(columns, shape.names, targets)
     check_columns(path, shape.names, [column.name for column in columns])
     return _table(path, shape, cells, columns, targets, gaps, labels, "fill or drop it first")
 

@@ -23,6 +23,7 @@ from torch.export.graph_signature import ConstantArgument
 from relunorm.display.shown import counted
 from relunorm.errors import BranchingError, SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
+from relunorm.io.graph.refusals import refused
 from relunorm.io.torch.operations import ENTRYWISE
 from relunorm.io.torch.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.pt2 import read_beside, read_program
@@ -168,11 +169,21 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
                 + (f" ({Path(line['file']).name}, line {line['line']})" if line else "")
                 + "; write the choice with relu, clamp or torch.maximum"
             ) from None
+        tables = [(name, part) for name, part in module.named_modules() if _looks_up(part)]
+        if tables and "indices" in str(error):
+            found = [
+                (name or origin, f"a lookup in {type(part).__name__}") for name, part in tables
+            ]
+            raise refused(origin, found) from None
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
             f"{type(error).__name__}: {' '.join(reason[:3])}"
         ) from None
+
+
+def _looks_up(part: nn.Module) -> bool:
+    return isinstance(part, nn.Embedding | nn.EmbeddingBag)
 
 
 def _zeros(module: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:

@@ -15,8 +15,12 @@ from relunorm.report.case import Case
 from relunorm.report.misfit import HARDLY
 from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
 
+_KERAS = "from relunorm.dying.adapters.keras import"
+
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
+    "adapters.keras.Revive": f"{_KERAS} Revive; model.fit(X, y, callbacks=[Revive()])",
+    "adapters.keras.DeadUnits": f"{_KERAS} DeadUnits; model.fit(X, y, callbacks=[DeadUnits()])",
     "revive_live_": "rn.dying.revive_live_(model, batch, optimizer)",
     "live_": "rn.dying.live_(model, batch)",
     "redo_": "rn.dying.redo_(model, batch, optimizer)",
@@ -72,8 +76,9 @@ class _Spelling:
         self.model = shlex.quote(case.name) if "." in case.name or ":" in case.name else "MODEL"
         columns = case.outputs or ((case.target,) if case.target else ())
         target = "".join(f" --target {shlex.quote(name)}" for name in columns or ("COLUMN",))
-        self.data = f"--data {shlex.quote(case.data_name) if case.data_name else 'DATA.csv'}"
-        self.data += "".join(f" --drop {shlex.quote(name)}" for name in case.dropped)
+        file, dropped = _source(case)
+        self.data = f"--data {shlex.quote(file)}"
+        self.data += "".join(f" --drop {shlex.quote(name)}" for name in dropped)
         self.rows = self.table = self.data + (target if case.y is not None else "")
         if case.classes is not None and case.classes.source == "given":
             self.table += f" --classes {case.classes.spelled}"
@@ -84,14 +89,22 @@ class _Spelling:
         if case.domain_from == "data":
             columns = case.outputs or ((case.target,) if case.target else ())
             asked = [f"target={name}" for name in columns]
-            asked += [f"drop={name}" for name in case.dropped]
-            return f"data:{case.data_name or 'DATA.csv'}{'?' if asked else ''}{'&'.join(asked)}"
+            file, dropped = _source(case)
+            asked += [f"drop={name}" for name in dropped]
+            return f"data:{file}{'?' if asked else ''}{'&'.join(asked)}"
         box = case.domain.as_box
         if box is not None:
             ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
             if ends.shape[1] == 1:
                 return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
         return "D"
+
+
+def _source(case: Case) -> tuple[str, tuple[str, ...]]:
+    """The table's file, and the columns of it that were left out."""
+    if case.table is None or not case.table.file:
+        return "DATA.csv", ()
+    return case.table.file, case.table.dropped
 
 
 def _shortest(end: float) -> str:
@@ -212,6 +225,8 @@ def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
         f"{missed:,} of {of if worst['rows'] > 1 else 'the one row'} of class "
         f"{case.classes.names[worst['label']]} {'is' if missed == 1 else 'are'} missed"
     )
+    if not worst["said"]:
+        text += " (no row gets that answer)"
     common = quality["baseline"]
     if common["label"] != worst["label"]:
         text += (

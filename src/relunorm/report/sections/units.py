@@ -35,7 +35,9 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`diagnose` on the data (or on points of the domain), with proofs on the domain."""
     few = 0 < case.network.units <= PROVED_UNITS
     domain, analysis = (case.domain, case.stability(0.7 * seconds)) if few else (None, None)
-    found = diagnose(case.network, case.inputs, case.scale, domain, analysis=analysis)
+    found = diagnose(
+        case.network, case.inputs, case.scale, domain, analysis=analysis, framework=case.framework
+    )
     missing = ""
     if domain is None:
         missing = f"nothing is proved on the domain: {case.network.units:,} units are too many here"

@@ -74,14 +74,21 @@ def _grow(
     Args:
         until: share of the time limit after which the units that are missing are random ones.
     """
-    x, y, root = task.x, task.y, task.weight.sqrt()
-    if len(x) > SCORED_ROWS:
-        pick = torch.randint(len(x), (SCORED_ROWS,), generator=stream, device=x.device)
-        x, y, root = x[pick], y[pick], root[pick]
+    x, y, root = scored_rows(task.x, task.y, task.weight.sqrt(), stream)
     candidates = CANDIDATES + 2 * count
     return greedy_units(
         x, y, root, count, candidates, stream, kept, task.affine, task.clock.until(until)
     )
+
+
+def scored_rows(
+    x: Tensor, y: Tensor, root: Tensor, stream: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows, or a sample of them where they are more than candidates can be scored on."""
+    if len(x) <= SCORED_ROWS:
+        return x, y, root
+    pick = torch.randint(len(x), (SCORED_ROWS,), generator=stream, device=x.device)
+    return x[pick], y[pick], root[pick]
 
 
 def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from relunorm.clock import INTERRUPTED
 from relunorm.train.problem.layered import live_start
 from relunorm.train.problem.task import Fit, Penalty, Task
 from relunorm.train.solve.descent import FlatPerceptron, Vector, descend
-from relunorm.train.solve.greedy import CANDIDATES, greedy_units
+from relunorm.train.solve.greedy import CANDIDATES, greedy_units, scored_rows
 
 #: Penalties of the units that are tried, weakest first, and that of the slopes beside them.
 LADDER, BESIDE = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.5e-2), 1e-2
@@ -132,7 +132,8 @@ class LogisticPerceptron(FlatPerceptron):
 def live_layers(task: Task, stream: int) -> list[tuple[Vector, Vector]]:
     """Live hidden layers to begin with.
 
-    One hidden layer: the units that lower the squared error of the classes most, one by one.
+    One hidden layer: the units that lower the squared error of the classes most, one by one, on a
+    sample of the rows where they are many.
     """
     generator = task.generator(stream)
     if len(task.hidden) > 1:
@@ -141,7 +142,8 @@ def live_layers(task: Task, stream: int) -> list[tuple[Vector, Vector]]:
     count, weight = sum(task.hidden), task.weight
     target = task.y - weight @ task.y / weight.sum()
     more = CANDIDATES + 2 * count
-    w, b = greedy_units(task.x, target, weight.sqrt(), count, more, generator)
+    rows = scored_rows(task.x, target, weight.sqrt(), generator)
+    w, b = greedy_units(*rows, count, more, generator, clock=task.clock)
     return [(w.numpy(), b.numpy())]
 
 
