@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.dying import cones
+from relunorm.dying import basins
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MATH = ("unit_math", "tree_math", "shallow_math")
@@ -54,11 +54,11 @@ def test_the_basin_map_is_the_librarys(browser_page, gamma, beta, eta):
 def test_the_cones_and_firing_probability(browser_page):
     for epsilon in (1e-4, 1e-2, 0.1):
         found = browser_page.evaluate("e => relunormExplorer.unitMath.deadBelow(e)", epsilon)
-        assert found == pytest.approx(cones.dead_below(epsilon), rel=1e-10)
+        assert found == pytest.approx(basins.dead_below(epsilon), rel=1e-10)
     heights = np.linspace(-11, 11, 301)
     found = browser_page.evaluate("h => h.map(relunormExplorer.unitMath.firing)", heights.tolist())
     np.testing.assert_allclose(
-        found, cones.firing_probability(np.ones((301, 1)), heights), rtol=1e-10
+        found, basins.firing_probability(np.ones((301, 1)), heights), rtol=1e-10
     )
 
 

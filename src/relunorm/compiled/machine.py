@@ -22,7 +22,6 @@ def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
-    # float64 on the x87 and 512-bit vectors, which slow down older processors, are left alone
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="default"
     )

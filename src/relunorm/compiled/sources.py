@@ -71,8 +71,8 @@ class Source:
                     parts.append(value)
                 elif isinstance(value, (bool, int, float, tuple)):
                     numbers.append(f"{name}={value!r}")
-                elif hasattr(value, "_fields"):
-                    numbers.append(f"{name}={value._fields!r}")
+                elif fields := getattr(value, "_fields", None):
+                    numbers.append(f"{name}={fields!r}")
         return parts, numbers
 
     def written(self) -> str:

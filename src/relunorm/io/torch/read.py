@@ -23,7 +23,7 @@ from torch.export.graph_signature import ConstantArgument
 from relunorm.display.shown import counted
 from relunorm.errors import BranchingError, SeveralTensorsError, UnsupportedFormatError
 from relunorm.io import input_shape
-from relunorm.io.graph.refusals import refused
+from relunorm.io.graph.walk import refused
 from relunorm.io.torch.operations import ENTRYWISE
 from relunorm.io.torch.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.pt2 import read_beside, read_program

@@ -145,7 +145,7 @@ def _sections(
         above, below = bool((sign > 0).any()), bool((sign < 0).any())
         if not (above or below):
             continue  # a plateau
-        cut = section(inputs, walls, value, forms.band[i])
+        cut = section(inputs, walls, value, float(forms.band[i]))
         if len(cut) >= 3:
             pieces.append(_around(cut, forms.gradient[i]))
             owners.append(i)
