@@ -16,10 +16,10 @@ import numpy as np
 from near_copies import ACAS, BOXES, CASES, copies
 
 import relunorm as rn
+from relunorm.bounds.pairs.condensed.kernel import bound_boxes
+from relunorm.bounds.pairs.condensed.memory import flatten
+from relunorm.bounds.pairs.condensed.units import OPEN
 from relunorm.bounds.pairs.pair import Pair, pair_up
-from relunorm.difference.condensed.kernel import bound_boxes
-from relunorm.difference.condensed.memory import flatten
-from relunorm.difference.condensed.units import OPEN
 
 LOWER = {"float32": 2.0e-6, "float16": 0.0275, "8 bits": 1.06, "pruned": 0.26, "tuned": 0.102}
 FACTORS = np.array([300.0, 100.0, 30.0, 10.0])

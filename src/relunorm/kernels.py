@@ -55,7 +55,7 @@ def _jacobians() -> None:
 
 
 def _differences() -> None:
-    from relunorm.difference.condensed.kernel import compile_kernels
+    from relunorm.bounds.pairs.condensed.kernel import compile_kernels
 
     compile_kernels()
 

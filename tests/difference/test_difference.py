@@ -10,15 +10,15 @@ import pytest
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
+from relunorm.bounds.pairs.condensed.kernel import bound_all, bound_boxes
+from relunorm.bounds.pairs.condensed.lines import relu_lines
+from relunorm.bounds.pairs.condensed.memory import flatten
+from relunorm.bounds.pairs.condensed.units import OFF, ON, OPEN
 from relunorm.bounds.pairs.linear import linear_bounds
 from relunorm.bounds.pairs.pair import pair_up
 from relunorm.clock import NO_LIMIT
 from relunorm.compiled.jit import kernel
 from relunorm.difference import boxes
-from relunorm.difference.condensed.kernel import bound_all, bound_boxes
-from relunorm.difference.condensed.lines import relu_lines
-from relunorm.difference.condensed.memory import flatten
-from relunorm.difference.condensed.units import OFF, ON, OPEN
 from relunorm.difference.difference import bound_difference, repeat
 from relunorm.difference.quadratic import Quadratic, affine_forms, tighten
 from relunorm.domain.reach import reach_of

@@ -63,8 +63,8 @@ class _Bounding:
     """How boxes of one pair are bounded; imported late, for it is compiled."""
 
     def __init__(self, pair: Pair, clock: Clock, workers: int = 1):
-        from relunorm.difference.condensed.kernel import bound_boxes, compile_kernels
-        from relunorm.difference.condensed.memory import flatten
+        from relunorm.bounds.pairs.condensed.kernel import bound_boxes, compile_kernels
+        from relunorm.bounds.pairs.condensed.memory import flatten
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
         self.flat, self.bound, self.workers = flatten(pair), bound_boxes, workers
@@ -73,7 +73,7 @@ class _Bounding:
 
     def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Parts:
         """The box with the better one of its bounds."""
-        from relunorm.difference.condensed.units import OFF, ON, OPEN
+        from relunorm.bounds.pairs.condensed.units import OFF, ON, OPEN
 
         closed = [np.where(layer.z[1] <= 0, OFF, ON) for layer in root.layers]
         signs = [np.where(x.open, OPEN, s) for x, s in zip(root.layers, closed, strict=True)]

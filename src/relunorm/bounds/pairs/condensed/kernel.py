@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.pairs.condensed.ends import difference_ends
+from relunorm.bounds.pairs.condensed.memory import Flat, flatten, new_memory
+from relunorm.bounds.pairs.condensed.rows import put_in
+from relunorm.bounds.pairs.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.bounds.pairs.pair import pair_up
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.difference.condensed.ends import difference_ends
-from relunorm.difference.condensed.memory import Flat, flatten, new_memory
-from relunorm.difference.condensed.rows import put_in
-from relunorm.difference.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.matrix import Array
 from relunorm.network import Network
 

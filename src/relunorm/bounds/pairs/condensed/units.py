@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.pairs.condensed.ends import difference_ends, value_ends
+from relunorm.bounds.pairs.condensed.lines import difference_lines, down, relu_lines, up
 from relunorm.compiled.jit import kernel_part
-from relunorm.difference.condensed.ends import difference_ends, value_ends
-from relunorm.difference.condensed.lines import difference_lines, down, relu_lines, up
 
 #: What is known of a unit in both networks.
 OFF, OPEN, ON = 0, 1, 2
