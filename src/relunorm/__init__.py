@@ -13,7 +13,7 @@ from relunorm.lazy import on_first_use
 
 __version__ = "0.1.0"
 _HOME, __getattr__, _ = on_first_use(__name__)
-__all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *sorted(_HOME)]  # pyrefly: ignore[unresolvable-dunder-all]
 
 
 def __dir__() -> list[str]:

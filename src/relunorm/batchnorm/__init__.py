@@ -8,4 +8,4 @@ Names are imported on first use.
 from relunorm.lazy import on_first_use
 
 _HOME, __getattr__, __dir__ = on_first_use(__name__)
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOME)  # pyrefly: ignore[unresolvable-dunder-all]

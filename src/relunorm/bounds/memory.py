@@ -162,10 +162,12 @@ def new_memory(form: Form, units: int) -> Memory:
 
     descent = Descent(*floats(width, m, m, d, m, m, m, m, m))
     states, folded = [whole(m), whole(m)], [np.zeros((m, width)), *floats(m, m, m, m)]
-    scratch = Scratch(*[*states, *folded, descent, form.jump, form.at_zero])
+    parts: list[Any] = [*states, *folded, descent, form.jump, form.at_zero]
+    scratch = Scratch(*parts)
     corners, matrix = floats(d, d), np.zeros((rows, width))
     ends = [*floats(rows, rows, rows, m, m), whole(rows), np.zeros(width)]
-    child = Child(*[*corners, matrix, *ends])
+    parts = [*corners, matrix, *ends]
+    child = Child(*parts)
     work = Work(
         *floats(width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows)
     )
@@ -173,6 +175,7 @@ def new_memory(form: Form, units: int) -> Memory:
     many, total = min(d, MOST_INPUTS) + few + 1, 2 * few + known + goals
     sizes = total * many, total, many, many, many, total, total + few, many * many, many, many, many
     stop = np.zeros(1, np.uint8)
-    programme = Programme(*[*floats(*sizes), whole(many), whole(d), stop])
+    parts = [*floats(*sizes), whole(many), whole(d), stop]
+    programme = Programme(*parts)
     words = [whole(NODE_WORDS) for _ in range(3)]
     return Memory(scratch, child, work, programme, whole(m), *words)

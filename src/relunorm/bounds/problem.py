@@ -117,12 +117,8 @@ class Bounds:
 
     def truncate(self, layers: int) -> None:
         """Forget the bounds of all but the first layers."""
-        del (
-            self.lower[layers:],
-            self.upper[layers:],
-            self.low[layers + 1 :],
-            self.high[layers + 1 :],
-        )
+        del self.lower[layers:], self.upper[layers:]
+        del self.low[layers + 1 :], self.high[layers + 1 :]
 
     def replace_last(self, lower: Vector, upper: Vector) -> None:
         """Exchange the last layer's bounds for tighter ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from relunorm.compiled.assembly import Value, Writer, together
@@ -25,7 +26,7 @@ from relunorm.compiled.kinds import (
 
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 #: Of numbers that are known when a kernel is compiled.
-KNOWN = {
+KNOWN: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,

@@ -64,7 +64,8 @@ class Body(Expressions):
                 self.values[name] = Value(kind, parts)
         self.body(node.body)
         if not self.block.done:
-            self.give(NONE if self.returns in (None, NOTHING) else self.zero(self.returns))
+            end = self.returns
+            self.give(NONE if end is None or end == NOTHING else self.zero(end))
         instance.returns = kind = NOTHING if self.returns is None else self.returns
         for block, value in self.rets:
             self.block = block

@@ -7,4 +7,4 @@ reached from here. Names are imported on first use, so that the theory loads no 
 from relunorm.lazy import on_first_use
 
 _HOME, __getattr__, __dir__ = on_first_use(__name__)
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOME)  # pyrefly: ignore[unresolvable-dunder-all]

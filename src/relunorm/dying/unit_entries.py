@@ -109,10 +109,10 @@ def duplicates(
     near-linear in the size of the matrix.
     """
     blocks = [sp.csr_array(m) for m in affine.terms.values()]
-    table = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
+    table: Any = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
     for length in (_largest, _euclidean):  # the first one keeps the squares of the second finite
         size = length(table)
-        table = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
+        table: Any = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
     shadow = table @ np.random.default_rng(0).standard_normal(table.shape[1])
     reach = tolerance * np.sqrt(table.shape[1]) * 4
     found = np.full(affine.size, -1, dtype=np.int64)

@@ -22,7 +22,7 @@ from relunorm.io.graph.walk import refused
 from relunorm.io.sklearn_transforms import fills, transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 from relunorm.network.columns import Column
-from relunorm.network.head import NO_HEAD, Head, Step
+from relunorm.network.head import NO_HEAD, Head, Step, StepKind
 
 #: Linear models, and the head of those whose prediction is not linear.
 LINEAR: dict[str, tuple[Step, ...]] = {
@@ -151,6 +151,7 @@ def _perceptron(estimator: Any, name: str) -> Network:
         raise refused(name, [(place, estimator.activation)])
     if not hasattr(estimator, "coefs_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
+    ends: dict[str, tuple[StepKind, ...]]
     ends = {"identity": (), "logistic": ("sigmoid",), "softmax": ("softmax",), "exp": ("exp",)}
     last = getattr(estimator, "out_activation_", "identity")
     if last not in ends:

@@ -3,4 +3,4 @@
 from relunorm.lazy import on_first_use
 
 _HOME, __getattr__, __dir__ = on_first_use(__name__)
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOME)  # pyrefly: ignore[unresolvable-dunder-all]

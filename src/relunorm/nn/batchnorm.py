@@ -47,8 +47,8 @@ class DecomposedBatchNorm(_NormBase):
     """
 
     # not ``Tensor | None``: torch.jit.script reads these
-    weight: Optional[Tensor]  # noqa: UP045
-    bias: Optional[Tensor]  # noqa: UP045
+    weight: Optional[Tensor]  # noqa: UP045  # pyrefly: ignore[bad-override-mutable-attribute]
+    bias: Optional[Tensor]  # noqa: UP045  # pyrefly: ignore[bad-override-mutable-attribute]
     running_mean: Optional[Tensor]  # noqa: UP045
     running_var: Optional[Tensor]  # noqa: UP045
     num_batches_tracked: Optional[Tensor]  # noqa: UP045
@@ -87,7 +87,7 @@ class DecomposedBatchNorm(_NormBase):
 
     def forward(self, x: Tensor) -> Tensor:
         # two conditions, for the compiler of torch.jit skips the inner one only so
-        if not torch.jit.is_scripting():  # pyright: ignore  # noqa: SIM102
+        if not torch.jit.is_scripting():  # noqa: SIM102
             if isinstance(x, Proxy):
                 return self._as_leaf(x)
         self._check(x)

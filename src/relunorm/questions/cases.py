@@ -197,7 +197,7 @@ def _case(
     place: list[Domain | None], alike: list[list[_Side]], outputs: int, mixed: list[int]
 ) -> Case:
     """One question from alternatives with the same domain."""
-    readings = []
+    readings: list[Case | None] = []
     for number, domain in enumerate(place):
         groups = tuple(_group(sides[number].outputs, outputs, mixed) for sides in alike)
         readings.append(None if domain is None else Case(domain, groups))

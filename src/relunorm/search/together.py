@@ -11,6 +11,7 @@ whose task does not come back, for whatever reason, are still open here: the int
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -139,8 +140,9 @@ def _dealt(search: Search, clock: Clock, jobs: int, seconds: float) -> list[Shar
     sizes = np.cumsum([task.weight for task in nodes])
     sent = min(int(np.searchsorted(sizes, MOST_NUMBERS)), MOST_NODES * count)
     sent = min(max(sent, count), len(nodes))
+    hands: dict[Hashable, list[Task]] = {k: nodes[k:sent:count] for k in range(count)}
     # never in neither of the two, whenever Ctrl-C comes
-    open_.running, open_.waiting = {k: nodes[k:sent:count] for k in range(count)}, nodes[sent:]
+    open_.running, open_.waiting = hands, nodes[sent:]
     open_.weight -= int(sizes[sent - 1])
     if count < jobs:  # too few for all: come back soon with more of them
         seconds = FIRST_ROUND

@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+# the checker reads stubs of an older scikit-learn
+from sklearn.utils.validation import (
+    _check_sample_weight,  # pyrefly: ignore[missing-module-attribute]
+    check_is_fitted,
+    validate_data,  # pyrefly: ignore[missing-module-attribute]
+)
 
 from relunorm.clock import INTERRUPTED, Clock, Log, Progress
 from relunorm.errors import InvalidInputError
@@ -127,7 +133,7 @@ class ReLUEstimator(BaseEstimator):
         return np.where(gaps, self.imputed_, x) if gaps.any() else x
 
     def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
         tags.input_tags.allow_nan = self.missing != "refuse"
         return tags
 

@@ -53,17 +53,17 @@ def classification_baselines(train: Table) -> dict[str, Predict]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
-    ones, fill = np.ones(len(train.x)), filler(train)
+    ones, fill, y = np.ones(len(train.x)), filler(train), np.asarray(train.y)
     inputs = Scaling.of(fill(train.x), ones, "x")
 
     def scaled(x):
         return inputs.apply(fill(x))
 
-    plane = LogisticRegression(max_iter=2000).fit(scaled(train.x), train.y)
-    counts = np.unique(np.asarray(train.y), return_counts=True)[1]
+    plane = LogisticRegression(max_iter=2000).fit(scaled(train.x), y)
+    counts = np.unique(y, return_counts=True)[1]
     early: Any = "auto" if counts.min() > 1 and 10 * len(counts) < len(ones) else False
     trees = HistGradientBoostingClassifier(random_state=0, early_stopping=early)
-    trees.fit(scaled(train.x), train.y)
+    trees.fit(scaled(train.x), y)
     return {
         "logistic regression": lambda x: plane.predict_proba(scaled(x)),
         "gradient boosting": lambda x: trees.predict_proba(scaled(x)),

@@ -174,7 +174,7 @@ def _balance_site(site: SiteWiring) -> None:
     if layer.bias is not None:
         layer.bias.mul_(scale)
     for reader in site.readers:
-        weight = reader.module.weight
+        weight: Any = reader.module.weight
         owner = reader.owner.to(scale.device)
         columns = torch.where(owner >= 0, scale[owner.clamp_min(0)], 1.0).to(weight)
         weight.div_(columns.reshape(1, -1, *[1] * (weight.ndim - 2)))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -173,7 +173,10 @@ class IntegerProgram(IntegerInputs, ABC):
         output_exponent: an output y stands for y * 2^-this.
     """
 
-    output_exponent: int
+    if TYPE_CHECKING:  # a field of some programs, and found by others
+
+        @property
+        def output_exponent(self) -> int: ...
 
     @property
     @abstractmethod
@@ -219,7 +222,7 @@ class IntegerNetwork(Layered, IntegerProgram):
     output: IntegerMap
 
     @property
-    def output_exponent(self) -> int:  # type: ignore[override]
+    def output_exponent(self) -> int:
         """An output y stands for y * 2^-this."""
         return int(self.output.exponent[0])
 

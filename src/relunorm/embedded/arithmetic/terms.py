@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +30,10 @@ Integers = NDArray[np.int64]
 class Stored:
     """What every kind of term answers."""
 
-    matrix: Any
+    @property
+    @abstractmethod
+    def matrix(self) -> Any:
+        """The weights as one matrix."""
 
     @property
     def multiplications(self) -> int:
@@ -134,6 +138,7 @@ class Kernel(Stored):
 Term = Dense | Listed | Kernel
 
 
+@dataclass(frozen=True, eq=False)
 class Rows:
     """What affine maps of every kind of number answer."""
 
@@ -154,8 +159,13 @@ class Rows:
 class Layered:
     """What programs answer that run layer after layer."""
 
-    layers: tuple[Any, ...]
-    output: Any
+    if TYPE_CHECKING:  # fields of the programs, each in its own place among the others
+
+        @property
+        def layers(self) -> tuple[Any, ...]: ...
+
+        @property
+        def output(self) -> Any: ...
 
     @property
     def maps(self) -> tuple[Any, ...]:

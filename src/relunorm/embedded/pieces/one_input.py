@@ -18,7 +18,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,10 +46,16 @@ class Piecewise(IntegerProgram):
         weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
-    start: Integers
-    output_exponent: int
-    weight_type: str
-    accumulator: str
+    if TYPE_CHECKING:  # fields of the programs, each in its own place among the others
+
+        @property
+        def start(self) -> Integers: ...
+
+        @property
+        def weight_type(self) -> str: ...
+
+        @property
+        def accumulator(self) -> str: ...
 
     @property
     def outputs(self) -> int:

@@ -192,6 +192,7 @@ def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector, Reach
     """Bounds of the outputs, and of all values, by the fixed linear rule: without a solver."""
     problem = Problem(network, reach)
     bounds = Reached(problem)
+    lower = upper = np.zeros(0)
     for index in range(len(network.layers) + 1):
         lower, upper = rule_bounds(problem, bounds, index, every=index == len(network.layers))
         if index == 0:  # the rule's intervals are those of the box around the polygon

@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.forms.outward import Range
-from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight, by_sign, nothing_known
+from relunorm.forms.removal.reduced import (
+    Architecture,
+    Reduced,
+    Removal,
+    Rules,
+    Straight,
+    by_sign,
+    nothing_known,
+)
 from relunorm.forms.removal.sweeps import remove
 from relunorm.network import Activation, Affine, Layer, Network, whole
 from relunorm.network.structure import Step, Structure
@@ -291,7 +299,7 @@ class _Found:
 def _reduced(
     parts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64], Activation]],
     rules: Rules,
-    architecture: str,
+    architecture: Architecture,
 ) -> _Found | None:
     """One layer that does what the given ones do, if there is one."""
     size = len(parts[-1][0])

@@ -190,6 +190,7 @@ def _without(
     rewriter = Rewriter(network)
     removed = list(state.removed)
     at: dict[int, int] = {}  # old unit of the reader -> its place in the carrying layer
+    carried = 0  # what the carrying layer gives
     for k, layer in enumerate(network.layers):
         origins = state.origins[k]
         kept = np.arange(layer.width)

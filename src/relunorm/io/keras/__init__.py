@@ -216,7 +216,7 @@ def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
 
 def _keras() -> Any:
     try:
-        import keras  # pyright: ignore[reportMissingImports]
+        import keras
     except ModuleNotFoundError as error:
         how = (
             "pip install 'relunorm[keras]'"

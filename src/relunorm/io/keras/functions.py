@@ -108,7 +108,7 @@ def leaves(value: Any) -> list[Any]:
 def _with(value: Any, places: Any) -> Any:
     """An argument with the next places in place of every tensor."""
     if isinstance(value, Tensor | Headed):
-        from keras import ops  # pyright: ignore[reportMissingImports]
+        from keras import ops
 
         return ops.convert_to_tensor(next(places))
     if isinstance(value, list | tuple):

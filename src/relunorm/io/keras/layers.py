@@ -48,7 +48,7 @@ UNITS: dict[str, meaning.Spelling] = {
 
 
 def as_constant(variable: Any) -> NDArray[np.float64]:
-    from keras import ops  # pyright: ignore[reportMissingImports]
+    from keras import ops
 
     with warnings.catch_warnings():
         # Keras converts torch tensors in a way that numpy 2 warns about.
@@ -148,7 +148,7 @@ def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     """(x - mean) / max(std, epsilon), or back again, by statistics that `adapt` stored."""
     if getattr(op, "mean", None) is None or getattr(op, "variance", None) is None:
         raise CannotLower("has no statistics yet; call its adapt method first")
-    from keras import backend  # pyright: ignore[reportMissingImports]
+    from keras import backend
 
     mean = as_constant(op.mean)
     deviation = np.maximum(np.sqrt(as_constant(op.variance)), backend.epsilon())
@@ -183,7 +183,7 @@ def _resample(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 def computed(function: Any, *values: Any, **named: Any) -> Any:
     """What a function of Keras gives on arrays, as arrays again; several as a list."""
-    from keras import ops  # pyright: ignore[reportMissingImports]
+    from keras import ops
 
     given = [ops.convert_to_tensor(v) if isinstance(v, np.ndarray) else v for v in values]
     found = function(*given, **named)
@@ -232,8 +232,8 @@ def _transposed_pads(
     dilation: Sequence[int],
 ) -> list[tuple[int, int]]:
     """What is cut off before and behind, or added: Keras itself says it."""
-    from keras import config  # pyright: ignore[reportMissingImports]
-    from keras.src.backend.common import backend_utils as pads  # pyright: ignore
+    from keras import config
+    from keras.src.backend.common import backend_utils as pads
 
     given = (shape, (*kernel, 1, 1), tuple(strides), op.padding, op.output_padding, tuple(dilation))
     newer = hasattr(pads, "compute_conv_transpose_output_crops_for_torch")  # all backends agree
@@ -326,7 +326,7 @@ def _pool(
 def _repeated(op: Any, x: Tensor) -> list[tuple[int, int]]:
     """The padding where Keras on torch repeats the edge and counts it: unless it is the same
     before and behind. Other backends leave all padding out of an average."""
-    from keras import config  # pyright: ignore[reportMissingImports]
+    from keras import config
 
     sizes = _spread(op.pool_size, len(x.shape) - 2)
     strides = _spread(op.strides, len(sizes))

@@ -110,6 +110,7 @@ def _read(
     if labels is not None and labels.column in names:
         at = shape.at[names.index(labels.column)]
         converters += [dict.fromkeys(shape.at, read) | {at: labels.number} for read in readers]
+    fault = ""
     for converter in converters:
         try:
             with open_text(path) as file:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.linalg as sl
@@ -159,7 +160,7 @@ def _start(problem: _Problem) -> tuple[float, Vector]:
     t = np.empty(len(problem.U))
     for block in reversed(problem.layers):
         own = slice(block.start - problem.inputs, block.stop - problem.inputs)
-        top = float(sl.eigvalsh(Q[block, block]).max())
+        top = float(np.max(sl.eigvalsh(Q[block, block])))
         scale = max(top, 1e-6 * float(np.abs(Q).max()), 1e-12)
         t[own] = 1.05 * scale
         U, V = problem.U[own], problem.V[own]
@@ -171,7 +172,7 @@ def _start(problem: _Problem) -> tuple[float, Vector]:
         Q = np.zeros_like(Q)
         Q[early, early] = (schur + schur.T) / 2
     x = slice(0, problem.inputs)
-    rho = float(sl.eigvalsh(Q[x, x]).max(initial=0.0))
+    rho = float(np.max(sl.eigvalsh(Q[x, x]), initial=0.0))
     return 1.05 * max(rho, 1e-300), t
 
 
@@ -206,7 +207,7 @@ def _newton(problem: _Problem, rho: float, t: Vector, mu: float) -> tuple[Vector
         factor = sl.cho_factor(problem.matrix(rho, t), lower=True, check_finite=False)
     except np.linalg.LinAlgError:
         return None
-    P = sl.cho_solve(factor, np.eye(U.shape[1]), check_finite=False)
+    P: Any = sl.cho_solve(factor, np.eye(U.shape[1]), check_finite=False)
     PU, PV = P @ U.T, P @ V.T
     uv = U @ PV
     gradient = np.empty(len(t) + 1)
@@ -258,7 +259,7 @@ def _certified(problem: _Problem, t: Vector) -> float:
     try:
         factor = sl.cho_factor(S[rest, rest], check_finite=False)
         schur = S[x, x] - S[x, rest] @ sl.cho_solve(factor, S[rest, x], check_finite=False)
-        floor = float(sl.eigvalsh((schur + schur.T) / 2).min(initial=0.0))
+        floor = float(np.min(sl.eigvalsh((schur + schur.T) / 2), initial=0.0))
     except np.linalg.LinAlgError:
         return np.inf
     value, growth = max(-floor, 0.0), 1e-12

@@ -105,7 +105,7 @@ def figure5(world: BatchNorm) -> Exhibit:
         if "statistic" in parts and not world.tiny:  # the one arm that remembers the mean
             inputs = {"less their mean": centred, **inputs}
         for (label, sample), size in product(inputs.items(), (10, n)):
-            means = []
+            means, X = [], sample
             for seed in range(seeds):
                 X = sample.subset(size, world.random_state + seed)
                 state = world.random_state + seed

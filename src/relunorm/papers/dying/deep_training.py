@@ -117,6 +117,7 @@ class Training:
 
     def advance(self, done: int, until: int) -> None:
         """The updates from ``done`` to ``until``."""
+        drawn = torch.empty(0)
         for at in range(done, until):
             if at % STRETCH == 0 or at == done:
                 drawn = batches(self.plan, len(self.x), at // STRETCH)

@@ -113,11 +113,11 @@ def momentum(eta: float, beta: float) -> MomentumSystem:
     middle = (1 + Fraction(beta) - Fraction(eta) * (1 - Fraction(beta))) / 2
     center, square = float(middle), float(middle * middle - Fraction(beta))
     half = math.sqrt(abs(square))
+    large = center + math.copysign(half, center)  # of two real roots the one further from 0
     if square < 0:
         values = complex(center, half), complex(center, -half)
         period = 2 * math.pi / math.atan2(half, center)
     else:
-        large = center + math.copysign(half, center)
         small = beta / large if large else 0.0
         values = complex(large), complex(small)
         period = 2.0 if min(large, small) < 0 else math.inf

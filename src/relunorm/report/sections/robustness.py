@@ -72,7 +72,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         rows[k] = replace(one, row=k)
         if clock.expired():
             break
-    picks = list(takewhile(rows.__contains__, sample))  # later ones are there for being near
+    picks = list(takewhile(lambda k: k in rows, sample))  # later ones are there for being near
     found = Robustness(tuple(rows[k] for k in picks), np.inf, None, clock.elapsed())
     every: Kind = "bound" if len(picks) == case.rows else "estimate"
     side = {"side": "lower"} if every == "bound" else {}

@@ -87,7 +87,8 @@ class _Search:
 
     def __init__(self, problem: LayeredProblem, task: Task):
         self.problem, self.task = problem, task
-        self.loss, self.point = float("inf"), ()
+        self.loss = float("inf")
+        self.point: Point = ()
         self.curve: list[float] = []
         self.iterations, self.stopped = 0, ""
 

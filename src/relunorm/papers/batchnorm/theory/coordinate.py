@@ -173,7 +173,7 @@ class ExactState:
         for m in range(1, n):
             both = self.A[m] + self.B[m]
             A[m], B[m] = m * m * both, (n - m) * (n - m) * both
-        rows = []
+        rows: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         for values, ends in self.rows:
             sizes = [e - s for s, e in zip((0, *ends), ends, strict=False)]
             mean = sum(k * v for k, v in zip(sizes, values, strict=True))  # n times the mean

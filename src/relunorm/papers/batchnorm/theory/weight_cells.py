@@ -369,8 +369,8 @@ def polygons(
 def _independent_triple(lines: NDArray[np.float64]) -> list[int]:
     from scipy.linalg import qr
 
-    _, _, pivots = qr(lines.T, pivoting=True, mode="economic")  # type: ignore[misc]
-    return pivots[:3].tolist()
+    found: Any = qr(lines.T, pivoting=True, mode="economic")
+    return found[2][:3].tolist()
 
 
 def _starts(sizes: Sizes) -> Sizes:
