@@ -153,36 +153,34 @@ class Body(Expressions):
             for one, part in zip(target.elts, parts, strict=True):
                 self.put(one, part)
         elif isinstance(target, ast.Subscript):
-            array = self.expression(target.value)
-            if not isinstance(array.kind, Array):
-                raise KernelError(f"{array.kind} cannot be changed")
-            place, _, single = self.entries(array, self.indices(target.slice))
-            if not single:
-                raise KernelError("arrays are written entry by entry")
-            self.store(array.kind, place, value)
+            kind, place = self.entry(target)
+            self.store(kind, place, value)
         else:
             raise KernelError(f"nothing can be put into {ast.unparse(target)}")
+
+    def entry(self, target: ast.Subscript) -> tuple[Array, str]:
+        """Where an entry of an array lies that is written to."""
+        array = self.expression(target.value)
+        if not isinstance(array.kind, Array):
+            raise KernelError(f"{array.kind} cannot be changed")
+        place, _, single = self.entries(array, self.indices(target.slice))
+        if not single:
+            raise KernelError("arrays are written entry by entry")
+        return array.kind, place
 
     def augmented(self, node: ast.AugAssign) -> None:
         target = node.target
         if isinstance(target, ast.Subscript):
-            array = self.expression(target.value)
-            if not isinstance(array.kind, Array):
-                raise KernelError(f"{array.kind} cannot be changed")
-            place, _, single = self.entries(array, self.indices(target.slice))
-            if not single:
-                raise KernelError("arrays are written entry by entry")
-            old = self.load(array.kind, place)
-            self.store(
-                array.kind, place, self.binary(type(node.op), old, self.expression(node.value))
-            )
+            kind, place = self.entry(target)
+            old = self.load(kind, place)
+            new = self.binary(type(node.op), old, self.expression(node.value))
+            self.store(kind, place, new)
             return
         assert isinstance(target, ast.Name)
-        old_value = self.variable(target.id)
-        if old_value is None:
+        known = self.variable(target.id)
+        if known is None:
             raise KernelError(f"{target.id} is not known")
-        new = self.binary(type(node.op), old_value, self.expression(node.value))
-        self.assign(target.id, new)
+        self.assign(target.id, self.binary(type(node.op), known, self.expression(node.value)))
 
     def condition(self, node: ast.If) -> None:
         test, start = self.truth(self.expression(node.test)), self.block
