@@ -74,6 +74,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# On the command line, where ``--top1`` also asks whether both choose the same class everywhere::
+# On the command line ``--top1`` also asks whether both choose the same class everywhere. That is
+# decided in exact arithmetic: where the margin between two classes is as small as what float32
+# rounds away, a disagreement may not show when both models are run::
 #
 #     relunorm compare model.pt2 model.onnx --domain data:test.csv?target=y --top1

@@ -285,8 +285,20 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     assert code == 1
     told = " ".join(text.split())
     assert "the two models choose different classes, right and left, at x =" in told
-    margin = float(told.split("no margin there is above ")[1].split()[0])
+    assert "decided in exact arithmetic, and float32 may not show it" in told
+    far = "wherever they disagree, neither prefers its class to the other's by more than "
+    margin = float(told.split(far)[1].split()[0])
     assert 2 * 0.25 <= margin <= 2.1 * 0.25
+    document = json.loads(run(capsys, *asked, "--json")[1])
+    assert document["top1_margin"] == pytest.approx(margin, rel=0.01)
+    a, b = (rn.load(tmp_path / name) for name in ("a.npz", "b.npz"))
+    x = np.linspace(-1, 1, 2001)[:, None]
+    apart = a(x).argmax(axis=1) != b(x).argmax(axis=1)
+    assert apart.any()
+    for net in (a, b):
+        assert abs(np.diff(net(x[apart]))).max() <= document["top1_margin"]
+    same = run(capsys, "compare", tmp_path / "a.npz", *asked[1:2], *asked[3:], "--json")[1]
+    assert json.loads(same)["top1_margin"] is None
 
 
 def test_a_model_is_not_replaced_by_a_larger_file_of_itself(capsys, tmp_path) -> None:

@@ -589,6 +589,7 @@ def test_the_command_line(tmp_path):
     assert done.exit_code == 0
     assert "safe up to" in done.stdout
     assert "accuracy against radius" in done.stdout
+    assert "at some radii" not in done.stdout
     rn.save(net.replace(head=Head(classes=("no", "yes"))), model)
     data.write_text("a\n3.0\n0.25\n")
     done = CliRunner().invoke(app, [*arguments[:4], "--eps", "0.5"])  # agreement with itself
@@ -601,6 +602,30 @@ def test_the_command_line(tmp_path):
     assert done.exit_code == 2
     assert "row 1: input 0 is nan" in done.stderr
     assert json.loads(done.stdout)["rows"][0]["verdict"] == "robust"
+
+
+def test_without_a_radius_the_page_speaks_of_radii(tmp_path):
+    """The class of |x| - 1 changes at 1 and -1 alone, so the largest safe radius is ||x| - 1|."""
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])
+    model, data = tmp_path / "m.npz", tmp_path / "d.csv"
+    rn.save(net.replace(head=Head(classes=("no", "yes"))), model)
+    arguments = ["certify", str(model), "--data", str(data), "--target", "kind", "--quiet"]
+    data.write_text("a,kind\n3,yes\n1.5,yes\n0.25,no\n1.25,no\n")
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert shown.count("attacked") == 1  # the head of a column
+    assert "closed" in shown
+    assert "wrong answer" in shown
+    line = next(line for line in shown.splitlines() if line.startswith("4 rows: "))
+    assert line.startswith("4 rows: half of them safe up to ")
+    assert ", 1 wrong; " in line
+    assert float(line.split("up to ")[1].split(",")[0]) == pytest.approx(0.75, rel=0.01)
+    assert "at some radii" not in shown
+    data.write_text("a,kind\n" + "".join(f"{2 + k / 8},yes\n" for k in range(30)))
+    shown = " ".join(CliRunner().invoke(app, arguments).stdout.split())
+    assert "accuracy against radius (at some radii; those of every row with --json)" in shown
+    data.write_text("a,kind\n1.5,no\n2,no\n3,yes\n")
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert "3 rows: 1 with a safe radius, 2 wrong; " in shown
 
 
 def test_digits_and_tumours():

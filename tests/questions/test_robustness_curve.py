@@ -30,6 +30,27 @@ def test_rows_without_a_safe_radius_are_not_proved_at_any() -> None:
     assert [r for r, _, _ in found.curve()] == [0, 0.0484, 0.05, 0.0574, 0.06, 0.1, 0.2]
 
 
+@pytest.mark.parametrize(
+    ("low", "wrong"),
+    [([0.75, 0.25, 0.5, 1.0], 0), ([5.0, 1.0, 3.0], 0), ([1.0, 2.0], 1), ([1.0], 2)],
+)
+def test_half_of_the_rows_are_safe_up_to_a_radius_and_not_beyond(
+    low: list[float], wrong: int
+) -> None:
+    found = made([(a, a + 0.01) for a in low], wrong)
+    assert found.to_dict()["half_safe"] == found.half_safe
+    assert found.accuracy(found.half_safe)[0] >= 0.5 or found.half_safe == 0
+    assert found.accuracy(math.nextafter(found.half_safe, math.inf))[0] < 0.5
+    assert f"half of them safe up to {found.half_safe:g}" in repr(found)
+
+
+def test_invalid_rows_have_no_part_in_the_half() -> None:
+    found = made([(1.0, 1.1), (2.0, 2.1)])
+    invalid = [RowRobustness(k, "invalid") for k in range(4)]
+    assert Robustness((*found.rows, *invalid), math.inf, None, 0.0).half_safe == 2.0
+    assert Robustness(tuple(invalid), math.inf, None, 0.0).half_safe == 0.0
+
+
 @pytest.mark.parametrize("points", [201, 7, 2])
 def test_steps_hold_between_the_radii_that_are_listed(points: int) -> None:
     rng = np.random.default_rng(0)

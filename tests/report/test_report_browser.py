@@ -17,6 +17,7 @@ from matplotlib.image import imread
 from report.validation import random_network
 
 import relunorm as rn
+from relunorm.report.sections import robustness
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -409,4 +410,23 @@ def test_what_is_proved_is_drawn_as_steps(browser: Any, demo: Path) -> None:
         path = opened.page.locator(f'[data-figure="robustness"] path.curve-{k}').get_attribute("d")
         assert "L" not in path
         assert {"H", "V"} <= set(path)
+    opened.close()
+
+
+def test_few_rows_are_told_before_what_they_show(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(robustness, "MOST_ROWS", 4)
+    net = rn.Network.from_weights([[[1.0], [-1.0]], [[1.0, -1.0], [-1.0, 1.0]]])
+    found = rn.report(net, np.linspace(1, 2, 60)[:, None], ["a"] * 59 + ["b"], time_limit=5)
+    half = found.sections["robustness"]["body"]["median"]["value"]
+    found.save(tmp_path / "few.html")
+    opened = Opened(browser, tmp_path / "few.html")
+    opened.show("robustness")
+    told = opened.page.inner_text("#robustness .lead")
+    assert told.startswith("Only 4 of 60 rows were looked at. Half of the 4 rows looked at are")
+    shown = float(told.partition("moves by up to ")[2].split()[0].rstrip("."))
+    assert half * 0.99 <= shown <= half
+    opened.show("overview")
+    assert "on 4 of 60 rows" in opened.page.inner_text("main")
     opened.close()

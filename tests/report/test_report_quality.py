@@ -318,7 +318,10 @@ def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
     assert body["weakest"]["rows"][0]["row"] == 1999
     assert body["weakest"]["rows"][0]["safe"] == pytest.approx(0.125, rel=0.06)
     assert (body["rows"]["value"], body["nearest"]["value"]) == (6, 2)
-    assert 1 <= body["median"]["value"] <= 2  # of the sample alone
+    half = body["median"]["value"]
+    assert 1 <= half <= 2  # of the sample alone
+    # as large as six rows allow: the larger one of the two in the middle, at which a step stands
+    assert [sure for radius, sure, _ in body["curve"]["rows"] if radius == half] == [0.5]
     assert body["partial"] == ""
     wrong = case(net, x, NAMES[np.ones(2000, dtype=int)], classes=list(NAMES[:2]))
     none = robustness.compute(wrong, 3600.0)
@@ -328,6 +331,19 @@ def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
     assert hurried["certified"]["value"] == 0
     assert (hurried["rows"]["value"], hurried["nearest"]["value"]) == (0, 1)  # no sample of one
     assert hurried["partial"] == "no row could be certified in the time given"
+
+
+@pytest.mark.parametrize(("looked_at", "more"), [(4, True), (79, True), (80, False)])
+def test_more_time_would_look_at_more_rows(looked_at: int, more: bool) -> None:
+    posed = case(classes=list(NAMES))
+    sections = rn.report(NET, X, LABELS, classes=list(NAMES), time_limit=3).to_dict()["sections"]
+    for entry in sections.values():  # as if all that was begun had been done
+        entry.update(status="done", why="")
+    sections["robustness"]["body"] = robustness.compute(posed, 3600.0)
+    sections["robustness"]["body"]["rows"]["value"] = looked_at
+    told = [item["text"] for item in advice.advise(sections, posed, 10.0)]
+    expected = ["More time than 10 s would certify more rows, and more closely."]
+    assert [text for text in told if text.startswith("More time")] == expected * more
 
 
 def test_safe_radii_are_safe_and_attacked_ones_are_not() -> None:

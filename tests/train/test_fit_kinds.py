@@ -87,6 +87,9 @@ def test_pieces_with_their_bound(tmp_path, capsys):
     assert code == 0
     assert "slope" in shown
     assert "certified" in shown
+    assert run(capsys, "--help")[0] == 0
+    told = " ".join(run(capsys, "--help")[1].replace("│", " ").split())
+    assert "a proved lower bound on the error of any such fit" in told
 
 
 def test_effects_are_drawn(tmp_path, capsys):

@@ -69,8 +69,9 @@ def _root(
 def warm_up(json: options.Json = False) -> None:
     """Compile the search kernels now, so that no later command has to.
 
-    They are kept with the installation, or in the user's cache where that cannot be written. Run it
-    once after installing, or while building an image.
+    They are kept beside the package, or in the user's cache (~/.cache/relunorm) where that cannot
+    be written; RELUNORM_CACHE_DIR names another folder. Run it once after installing, or while
+    building an image.
     """
     from relunorm.kernels import warm_up as run
 

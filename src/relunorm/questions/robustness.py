@@ -108,6 +108,16 @@ class Robustness(Shown):
         possible = sum(row.correct and row.radius[1] > radius for row in valid)
         return sure / len(valid), possible / len(valid)
 
+    @property
+    def half_safe(self) -> float:
+        """The largest radius up to which at least half of the rows are proved right and safe.
+
+        Invalid rows do not count; 0 where fewer than half of the others have a safe radius.
+        """
+        valid = [row for row in self.rows if row.verdict != "invalid"]
+        radii = sorted(row.radius[0] if row.correct else 0.0 for row in valid)
+        return radii[len(radii) // 2] if radii else 0.0
+
     def curve(self, points: int = 201) -> list[tuple[float, float, float]]:
         """Accuracy against radius, as steps: (radius, certainly right, possibly right).
 
@@ -132,13 +142,14 @@ class Robustness(Shown):
             "radius": self.asked,
             "scale": list(self.scale) or None,
             "counts": self.counts,
+            **entries(self, "half_safe"),
             "curve": [list(point) for point in self.curve(21)],
             **entries(self, "rows seconds classes classes_from of stopped"),
         }
 
     def __repr__(self) -> str:
         if self.asked is None and self.rows:
-            safe = float(np.median([row.radius[0] for row in self.rows]))
-            return f"Robustness({len(self.rows)} rows, half of them safe up to {at_least(safe)})"
+            safe = at_least(self.half_safe)
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"

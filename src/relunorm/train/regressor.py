@@ -55,8 +55,8 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
 
     Args:
         hidden: ReLU units, a number or one number per hidden layer.
-        solver: ``auto``, ``exact`` (one input, certified), ``greedy`` (one hidden layer), ``deep``,
-            ``adam`` (large data), or ``slsqp``, ``bfgs``, ``lbfgs`` for comparison.
+        solver: ``auto``, ``exact`` (one input, with a lower bound), ``greedy`` (one hidden layer),
+            ``deep``, ``adam`` (large data), or ``slsqp``, ``bfgs``, ``lbfgs`` for comparison.
         constraint: ``tight`` (support interval), ``bounded`` (X_B), ``unit`` (rows only) or None.
         alpha: penalty on the squared output weights of the last hidden layer, in normalized units;
             ``auto`` chooses it by hold-out (0 for ``exact``), and where rows are few per input one

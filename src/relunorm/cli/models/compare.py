@@ -115,7 +115,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
     console.print(f"tolerance {document['tolerance']:.3g}{follows}")
     if document["top1"] is not None:
-        _render_classes(console, document["top1"], document["classes"], document["upper"])
+        _render_classes(console, document["top1"], document["classes"], document["top1_margin"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         for model, outputs, answer in zip(
@@ -126,18 +126,21 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render_classes(
-    console: Console, top1: dict[str, Any], names: list[Any], upper: float | None
+    console: Console, top1: dict[str, Any], names: list[Any], margin: float | None
 ) -> None:
     if top1["verdict"] == "different":
         pair = [top1["first"], top1["second"]]
         one, two = [names[k] for k in pair] if names else pair
         where = _short(top1["witness"])
         told = f"the two models choose different classes, {one} and {two}, at x = {where}"
-        if upper is not None:
+        if margin is not None:
             from relunorm.arithmetic.floats import at_most
 
-            # A_one >= A_two, B_two >= B_one, and each output of A is within upper of that of B
-            told += f"; no margin there is above {at_most(2 * upper, 3)}"
+            told += (
+                "; wherever they disagree, neither prefers its class to the other's by more than "
+                f"{at_most(margin, 3)}"
+            )
+        told += "\nthis is decided in exact arithmetic, and float32 may not show it"
     elif top1["verdict"] == "same":
         told = "the two models choose the same class everywhere, proved"
     else:

@@ -165,13 +165,16 @@ def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
 def _render(console: Console, document: dict[str, Any], classes: bool, own: bool) -> None:
     rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
     weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
-    columns = ["row", *["label"] * classes, "verdict", "safe up to", "attacked at"]
+    asked = document["radius"] is not None
+    what = "verdict" if asked else "interval"
+    columns = ["row", *["label"] * classes, what, "safe up to", "attacked at"]
     cells = []
     for row in weak[:SHOWN]:
         label = row["label"]
         if label is not None and document["classes"]:
             label = document["classes"][label]
-        word = row["verdict"] if row["correct"] else "wrong"
+        word = row["verdict"] if asked else "open" if row["reason"] else "closed"
+        word = word if row["correct"] else "wrong" if asked else "wrong answer"
         cells.append([str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])])
     if rows:
         print_table(console, columns, cells, title="the weakest rows")
@@ -181,19 +184,36 @@ def _render(console: Console, document: dict[str, Any], classes: bool, own: bool
         order = ", ".join(document["classes"])
         console.print(f"labels are taken for the classes in this order, which is a guess: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
+    told = counts if asked or not rows else _safe(document, rows)
     total = len(document["rows"])
-    console.print(f"{total} row{'s' * (total != 1)}: {counts}; {document['seconds']:.1f} s")
+    console.print(f"{total} row{'s' * (total != 1)}: {told}; {document['seconds']:.1f} s")
     why = Counter((row["verdict"], row["reason"]) for row in rows if row["reason"])
     for (verdict, reason), count in why.items():
         what = "unknown" if verdict == "unknown" else f"row{'s' * (count != 1)} not closed"
         console.print(f"{count} {what}: {reason}")
     if not rows:
         return
-    curve = document["curve"][:: 2 if document["radius"] is None else 1]
+    curve = document["curve"]
     shares = ([f"{r:.4g}", f"{sure:.1%}", f"{possible:.1%}"] for r, sure, possible in curve)
     heads = ("radius", "certified", "possible")
     what = "rows that keep the model's own answer" if own else "accuracy"
-    print_table(console, heads, shares, title=f"{what} against radius")
+    steps = {0.0, *(end for row in rows for end in row["radius"] if end is not None)}
+    every = asked or len(curve) == len(steps)
+    of = "" if every else " (at some radii; those of every row with --json)"
+    print_table(console, heads, shares, title=f"{what} against radius{of}")
+
+
+def _safe(document: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """How far is safe, of the valid rows, where no radius was asked for."""
+    from relunorm.arithmetic.floats import at_least
+
+    half, safe = _end(document["half_safe"]), sum(_end(row["radius"][0]) > 0 for row in rows)
+    parts = [f"{safe} with a safe radius"]
+    if half > 0:
+        parts = [f"{'half of them ' * (len(rows) > 1)}safe up to {at_least(half)}"]
+    wrong, invalid = sum(not row["correct"] for row in rows), document["counts"]["invalid"]
+    parts += [f"{n} {word}" for n, word in ((wrong, "wrong"), (invalid, "invalid")) if n]
+    return ", ".join(parts)
 
 
 def _end(value: float | None) -> float:

@@ -54,7 +54,11 @@ def fit(
     ] = False,
     pieces: Annotated[
         int | None,
-        typer.Option(min=2, help="One input: the best fit of so many straight pieces, certified."),
+        typer.Option(
+            min=2,
+            help="One input: fit so many straight pieces, with a proved lower bound on the error "
+            "of any such fit and how far above it this one is at most.",
+        ),
     ] = None,
     hidden: Annotated[
         str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")

@@ -75,6 +75,16 @@ class Comparison(Shown):
         """
         return self.head.moved(self.upper)
 
+    @property
+    def top1_margin(self) -> float | None:
+        """Wherever the classes differ, neither model prefers its own to the other's by more.
+
+        There f_i >= f_j and g_j >= g_i, and each output of f is within ``upper`` of that of g, so
+        f_i - f_j <= 2 upper, and so is g_j - g_i. None unless they were found to differ.
+        """
+        different = self.top1 is not None and self.top1.verdict == "different"
+        return 2 * self.upper if different else None
+
     @cached_property
     def certificate(self) -> Certificate | None:
         """Proof of the bound that relating units gave; it replays without a solver."""
@@ -88,7 +98,7 @@ class Comparison(Shown):
             **entries(
                 self,
                 "verdict lower upper tolerance precision witness first second method "
-                "seconds apart top1 of upper_after_head",
+                "seconds apart top1 top1_margin of upper_after_head",
             ),
         }
 

@@ -18,9 +18,9 @@
         `${R.unitWords(network.body)}; ${R.plural(network.body.parameters.value, "parameter")}`)]);
     }
     if (robustness.body?.median.value) {
-      found.push(["robustness", R.fact("Median safe radius", R.quantity(robustness.body.median, 3),
+      found.push(["robustness", R.fact("Half of the rows safe up to", R.quantity(robustness.body.median, 3),
         `how far all inputs may move${robustness.body.scales_differ ? ", of their spread" : ""}; ` +
-        `on ${R.plural(robustness.body.rows.value, "row")}`)]);
+        `on ${R.number(robustness.body.rows.value)} of ${R.plural(robustness.body.rows.of, "row")}`)]);
     }
     if (units.body) {
       found.push(["units", R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`)]);

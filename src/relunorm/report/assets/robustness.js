@@ -36,9 +36,11 @@
       return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at ` +
         "could be certified: answered right, and the same for every input nearby.";
     }
+    const few = rows.value < Math.min(10, rows.of) ?
+      `Only ${R.number(rows.value)} of ${R.plural(rows.of, "row")} ${rows.value === 1 ? "was" : "were"} looked at. ` : "";
     const half = rows.value === 1 ? "The one row looked at is answered right and stays so " :
       `Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so `;
-    return [half +
+    return [few + half +
       `if every input moves by up to ${R.number(median.value, 3, "lower")}${scaled ? " of its spread" : ""}. `,
     R.kind(median.kind)];
   };

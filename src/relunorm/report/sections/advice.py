@@ -14,6 +14,7 @@ from relunorm.display.shown import counted
 from relunorm.report.case import Case
 from relunorm.report.misfit import HARDLY
 from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
+from relunorm.report.sections.robustness import MOST_ROWS
 
 _KERAS = "from relunorm.dying.adapters.keras import"
 
@@ -334,7 +335,8 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
     brings = [
         MORE[name]
         for name, entry in sections.items()
-        if name in MORE and (entry["status"] == "partial" or _only_time(name, entry))
+        if name in MORE
+        and (entry["status"] == "partial" or _only_time(name, entry) or _few_rows(name, entry))
     ]
     if not brings:
         return []
@@ -349,6 +351,14 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
 def _only_time(name: str, entry: dict[str, Any]) -> bool:
     """Whether nothing but time was missing: then it is told with the others."""
     return name in MORE and entry["why"].startswith((NO_TIME, NEEDS_TIME, INTERRUPTED))
+
+
+def _few_rows(name: str, entry: dict[str, Any]) -> bool:
+    """Whether the time ended before all rows that robustness looks at were looked at."""
+    if name != "robustness" or entry["body"] is None:
+        return False
+    rows = entry["body"]["rows"]
+    return rows["value"] < min(MOST_ROWS, rows["of"])
 
 
 def _listed(parts: list[str]) -> str:

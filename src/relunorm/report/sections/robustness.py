@@ -78,13 +78,13 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     side = {"side": "lower"} if every == "bound" else {}
     weakest = sorted(rows.values(), key=lambda row: (row.radius[1], row.radius[0]))
     # a wrong row is safe nowhere, as on the curve
-    radii = np.array([row.radius[0] if row.correct else 0.0 for row in found.rows])
+    certified = sum(row.correct and row.radius[0] > 0 for row in found.rows)
     return {
         "norm": "inf",
         "rows": {"kind": "exact", "value": len(found.rows), "of": case.rows},
         "nearest": {"kind": "exact", "value": len(rows) - len(picks)},
-        "certified": {"kind": "exact", "value": int((radii > 0).sum())},
-        "median": {"kind": every, "value": finite(np.median(radii)) if len(radii) else 0.0, **side},
+        "certified": {"kind": "exact", "value": certified},
+        "median": {"kind": every, "value": finite(found.half_safe), **side},
         "curve": {"kind": every, "rows": [[finite(v) for v in row] for row in found.curve()]},
         "weakest": {
             "kind": "bound",
