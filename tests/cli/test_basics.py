@@ -101,6 +101,20 @@ def test_warm_up_names_what_it_compiled(capsys: pytest.CaptureFixture[str]) -> N
     assert all(value >= 0 for value in seconds.values())
 
 
+def test_warm_up_says_once_that_it_compiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relunorm import clock, kernels
+    from relunorm.cli import main
+
+    monkeypatch.setattr(clock, "FIRST_LINE", -1.0)
+    monkeypatch.setattr(kernels, "_GROUPS", {"one": lambda: None, "another": lambda: None})
+    with pytest.raises(SystemExit):
+        main(["warm-up"])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "relunorm: warm-up: compiling one"
+
+
 #: Every option that names a file to write: the command up to it, and an ending that it takes.
 BOX = ("--domain", "box:-1,1")
 WRITING = {

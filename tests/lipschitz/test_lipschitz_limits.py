@@ -104,3 +104,16 @@ def test_a_bound_that_is_taken_back_leaves_no_proof(monkeypatch):
     found = lipschitz(network, box, method="branch")
     assert found.lower <= 1.0 <= found.upper
     assert found.certificate is None
+
+
+def test_a_first_look_is_not_called_a_time_limit(monkeypatch):
+    """Without a limit nothing is stopped by it, and the row that is whole has no note."""
+    monkeypatch.setattr(front, "FIRST_LOOK", 0.0)
+    rng = np.random.default_rng(2)
+    weights = [rng.normal(size=s) for s in ((7, 3), (6, 7), (2, 6))]
+    net = Network.from_weights(weights, [rng.normal(size=len(w)) for w in weights])
+    found = lipschitz(net, Box.cube(3), time_limit=None)
+    notes = [b.note for b in found.bounds if b.method == front.BRANCH and b.side == "upper"]
+    assert notes == [front.LOOKED, ""]
+    late = lipschitz(net, Box.cube(3), time_limit=1e-9, method="branch")
+    assert late.bounds[-1].note == front.LIMITED

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from relunorm import load_regions
+from relunorm import Box, Network, load_regions, on_plane, save
 from relunorm.cli import app, main
 from relunorm.errors import RelunormError, UnsupportedFormatError
 
@@ -107,3 +108,55 @@ def test_one_input_is_drawn_as_a_line_and_the_domain_is_named(tmp_path):
         run("regions", str(path), "--domain", "all", "-o", str(picture), "--quiet")
     far = run("regions", str(path), "--max-regions", "1", "--statistics", "--quiet")
     assert "statistics of the regions found" in far.stdout
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A network of four inputs and a table, with a target, of its rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(8)
+    weights = [rng.normal(size=s) for s in ((12, 4), (8, 12), (1, 8))]
+    net = Network.from_weights(weights, [rng.normal(size=len(w)) for w in weights])
+    save(net, "net.npz")
+    x = rng.normal(size=(20, 4))
+    cells = np.column_stack([np.arange(20), x, rng.integers(0, 2, 20)])
+    heads = "id,mean radius,worst area,c,d,y"
+    np.savetxt("t.csv", cells, delimiter=",", header=heads, comments="", fmt="%.17g")
+    return net, x
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--domain", "data:t.csv?target=y&drop=id"),
+        ("--domain", "box:-1,1", "--data", "t.csv", "--target", "y", "--drop", "id"),
+    ],
+)
+def test_a_table_names_the_rows_and_inputs_of_a_slice(table, options):
+    net, x = table
+    np.save("points.npy", x[[4, 17, 9]])
+    box = Box.around(x) if len(options) == 2 else Box.cube(4)
+    wanted = json.loads(run("regions", "net.npz", "--slice", "@points.npy", "--json").stdout)
+    asked = run("regions", "net.npz", *options, "--slice", "rows:4,17,9", "--json")
+    assert json.loads(asked.stdout)["regions"] == wanted["regions"] > 1
+    named = run("regions", "net.npz", *options, "--slice", "worst area,mean radius", "--json")
+    origin = np.where([0, 0, 1, 1], box.center, 0.0)
+    window = box.lo[1], box.hi[1], box.lo[0], box.hi[0]
+    plane = on_plane(net, origin, np.eye(4)[1], np.eye(4)[0], window)
+    assert json.loads(named.stdout)["regions"] == len(plane)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--slice", "rows:1,2,3"), "add --data train.csv"),
+        (("--slice", "0,1", "--target", "y"), "--target names a column of --data"),
+        (("--slice", "0,1", "--drop", "id"), "--drop names a column of --data"),
+        (("--data", "t.csv", "--target", "y", "--drop", "id"), "--data is for --slice"),
+        (("--domain", "data:t.csv?target=y&drop=id", "--slice", "rows:1,2,20"), "from 0 to 19"),
+        (("--domain", "data:t.csv?target=y&drop=id", "--slice", "c,e"), "no input is called 'e'"),
+    ],
+)
+def test_a_slice_that_names_nothing_is_refused(table, options, message):
+    with pytest.raises(RelunormError, match=re.escape(message)):
+        run("regions", "net.npz", *options)

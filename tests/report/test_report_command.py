@@ -179,3 +179,73 @@ def test_a_table_brings_its_file_target_and_names_with_it(tmp_path: Path) -> Non
         assert words[words.index("--data") + 1] == "t.csv"
         assert words[words.index("--drop") + 1] == "my id"
     assert "t.csv" not in str(rn.report(net, table.x, table.y, time_limit=1).to_dict()["advice"])
+
+
+@pytest.mark.parametrize(
+    ("plane", "domain"),
+    [
+        ("rows:18,7,33", "box:-2,2"),
+        ("rows:18,7,33", None),
+        ("a b,d", None),
+        ("", "box:-2,2"),
+        ("@points.npy", None),
+    ],
+)
+def test_what_the_map_suggests_asks_about_the_same_plane(
+    plane: str, domain: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call and the command list as many regions as the page, of the same window."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    shapes = ((14, 5), (9, 14), (3, 9))
+    weights, biases = [rng.normal(size=s) for s in shapes], [rng.normal(size=s[0]) for s in shapes]
+    net = Network.from_weights(weights, biases)
+    save(net, "net.npz")
+    X = rng.normal(size=(40, 5))
+    frame = pd.DataFrame(X, columns=["a b", "b", "c", "d", "e"]).assign(y=net(X).argmax(axis=1))
+    frame.to_csv("t.csv", index=False)
+    points = rng.normal(size=(3, 5))
+    np.save("points.npy", points)
+    table = ["--data", "t.csv", "--target", "y", "--classes", "0,1,2"]
+    asked = ["--slice", plane] if plane else []
+    where = [] if domain is None else ["--domain", domain]
+    command = ["report", "net.npz", *table, *asked, *where, "--time-limit", "60", "--json"]
+    done = CliRunner().invoke(app, [*command, "--quiet"])
+    assert done.exit_code == 0, done.output
+    entry = check(json.loads(done.stdout))["sections"]["regions"]
+    count = entry["body"]["count"]
+    assert count["kind"] == "exact"
+    place = rn.Box.around(X) if domain is None else rn.Box.cube(5, -2, 2)
+    names = {"rn": rn, "np": np, "model": net, "X": X, "points": points, "domain": place}
+    found = eval(entry["call"], names)
+    assert len(found) == count["value"]
+    program, *arguments = shlex.split(entry["command"])
+    assert program == "relunorm"
+    again = json.loads(CliRunner().invoke(app, [*arguments, "--json", "--quiet"]).stdout)
+    assert again["regions"] == count["value"]
+    window = entry["body"]["plane"]["window"]
+    corners = found.embed([[s, t] for s in found.regions.domain.lo[:1] for t in (0.0, 1.0)])
+    origin, u, v = (np.array(entry["body"]["plane"][name]) for name in ("origin", "u", "v"))
+    at = (corners - origin) @ np.stack([u, v]).T
+    np.testing.assert_allclose(origin + at @ np.stack([u, v]), corners, atol=1e-9)
+    np.testing.assert_allclose(at[:, 0], window[0], atol=1e-9)
+
+
+def test_a_map_without_time_suggests_its_plane_too() -> None:
+    rng = np.random.default_rng(5)
+    net = Network.from_weights([rng.normal(size=(4, 5)), rng.normal(size=(1, 4))])
+    X, points = rng.normal(size=(9, 5)), rng.normal(size=(3, 5))
+    calls = {}
+    for name, plane in {"inputs": (3, 1), "rows": X[[4, 2, 7]], "points": points}.items():
+        entry = rn.report(net, X, slice=plane, time_limit=1e-9).sections["regions"]
+        assert entry["status"] == "not computed"
+        calls[name] = entry["call"], entry["command"]
+    assert calls["inputs"][0].startswith("rn.on_plane(model, domain.center, np.eye(5)[3], np.eye")
+    assert "--slice 3,1 " in calls["inputs"][1]
+    assert calls["rows"][0].startswith("rn.on_plane(model, X[4], X[2] - X[4], X[7] - X[4] - ")
+    assert "--slice rows:4,2,7 " in calls["rows"][1]
+    assert calls["points"][0].startswith("rn.on_plane(model, points[0], ")
+    line = rn.report(net, X, slice=np.outer([0, 1, 2], np.ones(5)), time_limit=5)
+    assert "lie on one line" in line.sections["regions"]["why"]
+    chosen = rn.report(net, X, time_limit=1e-9).sections["regions"]["call"]
+    assert chosen == "rn.report(model, X, time_limit=600)"

@@ -75,7 +75,7 @@ def warm_up(json: options.Json = False) -> None:
     """
     from relunorm.kernels import warm_up as run
 
-    with showing("compiling", json) as show:
+    with showing("warm-up", json) as show:
         taken = run(show)
     document = {"schema": "relunorm.warm-up/1", "cpu_seconds": taken}
 

@@ -79,6 +79,15 @@ def parse_table(
     return table if name == text else replace(table, file=text)
 
 
+def table_of(domain: str, network: Network) -> Table | None:
+    """The table behind a domain ``data:train.csv?target=y``; None of another domain."""
+    from relunorm.io.domains import split_source
+
+    if not domain.startswith("data:"):
+        return None
+    return parse_table(*split_source(domain.removeprefix("data:")), network)
+
+
 def parse_classes(text: str) -> list[str]:
     """The labels behind `--classes`, one line of csv."""
     try:
@@ -121,7 +130,9 @@ def parse_slice(text: str, table: Table | None = None) -> Any:
 
 def _rows(text: str, table: Table | None) -> Any:
     if table is None:
-        raise InvalidInputError(f"--slice {text!r} names rows of --data, which was not given")
+        raise InvalidInputError(
+            f"--slice {text!r} names rows of a table, which was not given; add --data train.csv"
+        )
     last = len(table.x) - 1
     expected = f"--slice {text!r}: write three rows from 0 to {last}, as rows:4,17,30"
     picks = numbers(text.removeprefix("rows:"), int, expected)
@@ -130,9 +141,10 @@ def _rows(text: str, table: Table | None) -> Any:
     return table.x[picks]
 
 
-def plane_of(network: Network, text: str, domain: Domain | None) -> Plane:
-    """The plane behind `--slice`, with the window it is seen in."""
+def plane_of(network: Network, text: str, domain: Domain | None, table: Table | None) -> Plane:
+    """The plane behind `--slice`, with the window it is seen in; a table names rows and inputs."""
     from relunorm.report.case import make_case
     from relunorm.report.plane import choose_plane
 
-    return choose_plane(make_case(network, None, None, domain, name="", plane=parse_slice(text)))
+    plane, names = parse_slice(text, table), None if table is None else table.own_names
+    return choose_plane(make_case(network, None, None, domain, name="", plane=plane, names=names))

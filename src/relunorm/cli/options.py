@@ -46,6 +46,10 @@ DATA: Any = typer.Option(help="A table: csv, npz with x, npy, parquet; or exampl
 Drop = Annotated[
     list[str] | None, typer.Option(help="A column of the table to leave out; repeatable.")
 ]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(help="The table's column to predict, which is no input; repeatable."),
+]
 
 
 #: The labels of a target, for a model that does not name its classes or names others.

@@ -54,6 +54,10 @@ TREE_INPUTS, TREE_UNITS = 64, 2000
 #: Methods that look at regions one by one, as they are called in the table.
 SEARCHES = (ENUMERATION, BRANCH)
 
+#: Why a search has not finished: no time is left at all, or none of that for a first look.
+LIMITED = "stopped by the time limit"
+LOOKED = "a first look; other methods come before a longer one"
+
 #: Why a finished search gives no upper bound.
 HIDDEN = (
     "regions thinner than 1e-10 of the domain were left out, so their Jacobians are not known; "
@@ -423,22 +427,23 @@ def _search(run: _Run, rounds: int, random_state: int) -> None:
 
 def _enumeration(run: _Run, seconds: float) -> None:
     clock = run.clock.part(seconds)
-    _exact(run, ENUMERATION, lambda: enumeration(run.setting, run.norm, clock))
+    _exact(run, ENUMERATION, clock, lambda: enumeration(run.setting, run.norm, clock))
 
 
 def _branch(run: _Run, seconds: float) -> None:
     clock = run.clock.part(seconds)
     start = run.lower, np.asarray(run.witness)[run.local.free]
     where = run.setting, run.norm, start, clock, run.listener, run.domain
-    found = _exact(run, BRANCH, lambda: branch_and_bound(*where))
+    found = _exact(run, BRANCH, clock, lambda: branch_and_bound(*where))
     if found.tapes and run.folded:
         run.claims = [Claim(run.norm, run.bounds[-1].value, found.tapes)]
 
 
-def _exact(run: _Run, name: str, compute: Callable[[], Found]) -> Found:
-    clock = Clock(run.clock)
+def _exact(run: _Run, name: str, clock: Clock, compute: Callable[[], Found]) -> Found:
     found = compute()
-    note = "" if found.finished else "stopped by the time limit"
+    note = ""
+    if not found.finished:
+        note = LIMITED if run.clock.expired() else LOOKED if clock.expired() else "stopped"
     if found.finished and not np.isfinite(found.upper):
         note, run.hidden = HIDDEN, True
     if found.lower > run.lower:

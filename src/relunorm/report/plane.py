@@ -21,6 +21,8 @@ PRINTED = 4096
 GRADIENTS = 64
 #: Multiplications the gradients may cost.
 GRADIENT_COST = 2e8
+#: What is seen around three points, as a share of their width and height.
+AROUND = 0.35
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,8 @@ class Plane:
     """x = origin + s u + t v with orthonormal u, v, seen for s and t in a window.
 
     ``middle`` is a point of the plane to run a line through; ``names`` are what s and t are called;
-    ``marks`` are points of the plane that have a name.
+    ``marks`` are points of the plane that have a name, ``marked`` the points; ``rows`` are those of
+    the data they are, and ``inputs`` the two that span the plane, where it is such a one.
     """
 
     origin: Array
@@ -41,6 +44,8 @@ class Plane:
     names: tuple[str, str] = ("s", "t")
     marks: tuple[str, ...] = ()
     marked: Array | None = None
+    rows: tuple[int, ...] | None = None
+    inputs: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -75,8 +80,13 @@ def choose_plane(case: Case) -> Plane:
         return _coordinates(case, *case.plane)
     if case.plane is not None:
         points = np.asarray(case.plane)
-        names = tuple(_row_name(case, point, f"point {k + 1}") for k, point in enumerate(points))
-        return _through(points, names, "the plane through the three given points")
+        rows = [_row_of(case, point) for point in points]
+        names = tuple(
+            f"point {k}" if row is None else f"row {row}" for k, row in enumerate(rows, start=1)
+        )
+        known = tuple(row for row in rows if row is not None)
+        words = "the plane through the three given points"
+        return _through(points, names, words, known if len(known) == len(rows) else None)
     typical = _typical(case)
     if typical is not None:
         return typical
@@ -182,7 +192,7 @@ def _coordinates(case: Case, i: int, j: int) -> Plane:
     window = (box.lo[i], box.hi[i], box.lo[j], box.hi[j])
     names = (case.names[i], case.names[j])
     words = f"the plane of {names[0]} and {names[1]} through the domain's centre"
-    return Plane(origin, u, v, window, middle, words, names, names)
+    return Plane(origin, u, v, window, middle, words, names, names, inputs=(i, j))
 
 
 def _typical(case: Case) -> Plane | None:
@@ -210,21 +220,27 @@ def _typical(case: Case) -> Plane | None:
     if len(picks) < 3:
         return None
     try:
-        return _through(case.x[picks], tuple(names), "the plane through three rows of the data")
+        rows = tuple(case.row(k) for k in picks)
+        words = "the plane through three rows of the data"
+        return _through(case.x[picks], tuple(names), words, rows)
     except InvalidInputError:  # on one line
         return None
 
 
-def _row_name(case: Case, point: Array, otherwise: str) -> str:
-    """Which row of the data a point is."""
-    if case.x is not None:
-        same = np.flatnonzero((case.x == point).all(axis=1))
-        if len(same):
-            return f"row {case.row(int(same[0]))}"
-    return otherwise
+def _row_of(case: Case, point: Array) -> int | None:
+    """Which row of the data a point is, of those that are used or all of a table."""
+    if case.x is None:
+        return None
+    known = case.x if case.table is None else case.table.x
+    same = np.flatnonzero((known == point).all(axis=1))
+    if not len(same):
+        return None
+    return case.row(int(same[0])) if case.table is None else int(same[0])
 
 
-def _through(points: Array, names: tuple[str, ...], words: str) -> Plane:
+def _through(
+    points: Array, names: tuple[str, ...], words: str, rows: tuple[int, ...] | None
+) -> Plane:
     u = points[1] - points[0]
     v = points[2] - points[0]
     length = float(np.linalg.norm(u))
@@ -234,11 +250,11 @@ def _through(points: Array, names: tuple[str, ...], words: str) -> Plane:
         raise InvalidInputError("the three points of the slice lie on one line")
     u, across = u / length, across / height
     s = np.array([0.0, length, float(v @ u)])
-    around, above = 0.35 * float(np.ptp(s)), 0.35 * height
+    around, above = AROUND * float(np.ptp(s)), AROUND * height
     window = (s.min() - around, s.max() + around, -above, height + above)
     labels = (f"from {names[0]} to {names[1]}", f"towards {names[2]}")
     return Plane(points[0], u, across, window, points.mean(axis=0), words, labels,
-                 marks=names, marked=points)  # fmt: skip
+                 marks=names, marked=points, rows=rows)  # fmt: skip
 
 
 def _around_data(

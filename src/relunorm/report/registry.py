@@ -200,8 +200,15 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
 def entry(
     section: Section, body: dict[str, Any] | None, why: str, seconds: float, asked: bool = True
 ) -> dict[str, Any]:
-    """A section of the document."""
+    """A section of the document.
+
+    A body may say by ``partial`` why it is not whole, and by ``again`` which call and which command
+    get more of it.
+    """
+    call, command = section.call, ""
     if body is not None:
+        again = body.pop("again", {})
+        call, command = again.get("call", call), again.get("command", command)
         why = body.pop("partial", "")
         status = "partial" if why else "done"
     else:
@@ -210,7 +217,8 @@ def entry(
         "title": section.title,
         "status": status,
         "why": why,
-        "call": section.call,
+        "call": call,
+        "command": command,
         "seconds": round(seconds, 3),
         "body": body,
     }

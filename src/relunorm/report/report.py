@@ -22,6 +22,7 @@ from relunorm.report.case import Case, make_case
 from relunorm.report.plane import PRINTED, printed
 from relunorm.report.runner import run_sections
 from relunorm.report.sections.advice import advise
+from relunorm.report.spelling import regions_again
 
 SCHEMA = "relunorm.report/3"
 
@@ -144,6 +145,8 @@ def report(
     )  # fmt: skip
     clock.grant(whole.elapsed())  # reading a model takes what it takes
     sections, interrupted = run_sections(case, clock, progress)
+    if sections["regions"]["status"] == "not computed":
+        sections["regions"] |= regions_again(case)
     return Report(
         {
             "schema": SCHEMA,

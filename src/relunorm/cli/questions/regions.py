@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import array_file, numbers, opened, plane_of
+from relunorm.cli.inputs import array_file, numbers, opened, parse_table, plane_of, table_of
 from relunorm.cli.output import Console, check_writable, emit, examples, print_table, showing
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
@@ -27,6 +27,7 @@ MESHES = (".obj", ".ply")
 @examples(
     "relunorm regions example:moons --domain box:-2,3 -o regions.png",
     "relunorm regions model.onnx --domain box:-1,1 --slice 0,3 -o plane.png",
+    "relunorm regions model.onnx --domain data:train.csv?target=y --slice rows:4,17,30 -o rows.png",
 )
 def regions(
     model: options.ModelFile,
@@ -44,10 +45,14 @@ def regions(
         str | None,
         typer.Option(
             "--slice",
-            help="Only the plane of two inputs, such as 0,3, through the domain's centre; or the "
-            "plane through the three rows of @points.npy.",
+            help="Only the plane of two inputs by number or name, such as 0,3, through the "
+            "domain's centre; or that through three inputs: rows:4,17,30 of --data or of a domain "
+            "data:train.csv, or the rows of @points.npy.",
         ),
     ] = None,
+    data: Annotated[str | None, options.DATA] = None,
+    target: options.Target = None,
+    drop: options.Drop = None,
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     jobs: options.Jobs = None,
@@ -76,11 +81,20 @@ def regions(
     network, where = opened(model, None if domain == "all" else domain)
     if not 0 <= output < network.output_size:
         raise InvalidInputError(f"output {output} does not exist; there are {network.output_size}")
+    if data is None and (target or drop):
+        option = "--target" if target else "--drop"
+        raise InvalidInputError(f"{option} names a column of --data, which was not given")
+    if data is not None and plane is None:
+        raise InvalidInputError("--data is for --slice, which was not given")
     if plane is not None:
         from relunorm.domain import Box
         from relunorm.regions.planes import restrict
 
-        view = plane_of(network, plane, where)
+        if data is None:
+            table = table_of(domain, network)
+        else:
+            table = parse_table(data, target, drop, network)
+        view = plane_of(network, plane, where, table)
         network = restrict(network.folded(), np.stack([view.u, view.v]).T, view.origin)
         where = Box(np.array(view.window[::2]), np.array(view.window[1::2]))
     elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import opened, parse_table
+from relunorm.cli.inputs import opened, table_of
 from relunorm.cli.output import (
     Console,
     check_folder,
@@ -45,15 +45,13 @@ def sensitivity(
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
-    from relunorm.io.domains import split_source
     from relunorm.questions.sensitivity import sensitivity as compute
 
     check_folder(proof)
     check_writable(out)
     network, where = opened(model, domain)
-    names = None
-    if domain.startswith("data:"):
-        names = parse_table(*split_source(domain.removeprefix("data:")), network).names
+    table = table_of(domain, network)
+    names = None if table is None else table.names
     with showing("searching", json or quiet) as show:
         found = compute(network, where, time_limit, seed, show, names)
     if out is not None:

@@ -3,7 +3,5 @@
 ((R) => {
   R.advice = (report) => R.el("ol", { class: "advice" }, report.advice.map((item) => R.el("li", { class: "card" },
     R.el("p", {}, item.text),
-    item.command && R.call(item.command),
-    item.call && (item.command
-      ? R.el("details", {}, R.el("summary", {}, "in Python"), R.call(item.call)) : R.call(item.call)))));
+    R.asked(item))));
 })((window.relunormReport ??= {}));

@@ -3,6 +3,11 @@
 ((R) => {
   R.call = (text) => (text ? R.el("code", { class: "call" }, text) : null);
 
+  // A command with its call folded away, or the call alone.
+  R.asked = ({ command, call }) => (command
+    ? [R.call(command), call && R.el("details", {}, R.el("summary", {}, "in Python"), R.call(call))]
+    : R.call(call));
+
   R.note = (...children) => R.el("p", { class: "quiet" }, ...children);
 
   // The section's content; `render(body)` draws it where there is something to draw.
@@ -10,12 +15,12 @@
     if (entry.body === null) {
       return R.el("div", { class: "card missing" },
         R.el("p", {}, R.el("strong", {}, "Not computed. "), capital(entry.why), "."),
-        R.el("p", { class: "quiet" }, "The call that would do it:"),
-        R.call(entry.call));
+        R.el("p", { class: "quiet" }, `The ${entry.command ? "command" : "call"} that would do it:`),
+        R.asked(entry));
     }
     const partial = entry.status === "partial" && R.el("div", { class: "card missing after" },
       R.el("p", {}, R.el("strong", {}, "Partly computed. "), capital(entry.why), "."),
-      R.call(entry.call));
+      R.asked(entry));
     return [render(entry.body), partial];
   };
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.$/, "");

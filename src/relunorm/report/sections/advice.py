@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from decimal import ROUND_HALF_UP, Context
 from typing import Any
-
-import numpy as np
 
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import INTERRUPTED
@@ -15,6 +12,7 @@ from relunorm.report.case import Case
 from relunorm.report.misfit import HARDLY
 from relunorm.report.registry import NEEDS_TIME, NO_TIME, SECTIONS
 from relunorm.report.sections.robustness import MOST_ROWS
+from relunorm.report.spelling import Spelling
 
 _KERAS = "from relunorm.dying.adapters.keras import"
 
@@ -42,14 +40,14 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     Where model and rows do not fit together that comes first, and what follows from these rows is
     held back.
     """
-    spell = _Spelling(case)
+    spell = Spelling(case)
     quality = sections["quality"]["body"]
     misfit = _misfit(quality, case, spell)
     items = [*misfit, *_given(case, spell)]
     if not (misfit and quality["misfit"]["whole"]):
         items += _found(sections, case, spell)
     items += [
-        _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
+        _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open", entry["command"])
         for name, entry in sections.items()
         if entry["status"] == "not computed" and not _only_time(name, entry)
     ]
@@ -59,7 +57,7 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     ]
 
 
-def _found(sections: dict[str, Any], case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+def _found(sections: dict[str, Any], case: Case, spell: Spelling) -> list[dict[str, Any]]:
     """What follows from the answers of the sections."""
     quality = sections["quality"]["body"]
     items = [*_missed(quality, case), *_robustness(sections["robustness"], spell)]
@@ -70,54 +68,11 @@ def _found(sections: dict[str, Any], case: Case, spell: _Spelling) -> list[dict[
     return items + _sensitivity(sections["sensitivity"], spell)
 
 
-class _Spelling:
-    """The arguments of a command line about this case, as far as they are known."""
-
-    def __init__(self, case: Case):
-        self.model = shlex.quote(case.name) if "." in case.name or ":" in case.name else "MODEL"
-        columns = case.outputs or ((case.target,) if case.target else ())
-        target = "".join(f" --target {shlex.quote(name)}" for name in columns or ("COLUMN",))
-        file, dropped = _source(case)
-        self.data = f"--data {shlex.quote(file)}"
-        self.data += "".join(f" --drop {shlex.quote(name)}" for name in dropped)
-        self.rows = self.table = self.data + (target if case.y is not None else "")
-        if case.classes is not None and case.classes.source == "given":
-            self.table += f" --classes {case.classes.spelled}"
-        self.domain = f"--domain {shlex.quote(self._domain(case))}"
-
-    @staticmethod
-    def _domain(case: Case) -> str:
-        if case.domain_from == "data":
-            columns = case.outputs or ((case.target,) if case.target else ())
-            asked = [f"target={name}" for name in columns]
-            file, dropped = _source(case)
-            asked += [f"drop={name}" for name in dropped]
-            return f"data:{file}{'?' if asked else ''}{'&'.join(asked)}"
-        box = case.domain.as_box
-        if box is not None:
-            ends = np.unique(np.stack([box.lo, box.hi]), axis=1)
-            if ends.shape[1] == 1:
-                return f"box:{_shortest(ends[0, 0])},{_shortest(ends[1, 0])}"
-        return "D"
-
-
-def _source(case: Case) -> tuple[str, tuple[str, ...]]:
-    """The table's file, and the columns of it that were left out."""
-    if case.table is None or not case.table.file:
-        return "DATA.csv", ()
-    return case.table.file, case.table.dropped
-
-
-def _shortest(end: float) -> str:
-    """The number to the last bit, without a point where it is whole."""
-    return repr(float(end)).removesuffix(".0")
-
-
 def _item(text: str, call: str, topic: str, command: str = "") -> dict[str, Any]:
     return {"text": text, "call": call, "command": command, "topic": topic}
 
 
-def _given(case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+def _given(case: Case, spell: Spelling) -> list[dict[str, Any]]:
     """What the page could say with more to go by."""
     items = []
     if case.x is None or case.y is None:
@@ -144,7 +99,7 @@ def _given(case: Case, spell: _Spelling) -> list[dict[str, Any]]:
     return items
 
 
-def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+def _misfit(quality: dict[str, Any] | None, case: Case, spell: Spelling) -> list[dict[str, Any]]:
     """That an answer which looks at no input is as good, and what may be the reason."""
     if quality is None or quality.get("misfit") is None:
         return []
@@ -165,7 +120,7 @@ def _misfit(quality: dict[str, Any] | None, case: Case, spell: _Spelling) -> lis
     return [_item(text, "", "misfit", command)]
 
 
-def _worse_than_mean(quality: dict[str, Any], case: Case, spell: _Spelling) -> tuple[str, str, str]:
+def _worse_than_mean(quality: dict[str, Any], case: Case, spell: Spelling) -> tuple[str, str, str]:
     known = [row for row in quality["errors"]["rows"] if row["r2"] is not None]
     below = [row for row in known if row["r2"] < 0]
     rows = below or [row for row in known if row["r2"] < HARDLY]
@@ -183,7 +138,7 @@ def _worse_than_mean(quality: dict[str, Any], case: Case, spell: _Spelling) -> t
 
 
 def _worse_than_commonest(
-    quality: dict[str, Any], case: Case, spell: _Spelling
+    quality: dict[str, Any], case: Case, spell: Spelling
 ) -> tuple[str, str, str]:
     assert case.classes is not None
     names, accuracy = case.classes.names, quality["accuracy"]
@@ -238,7 +193,7 @@ def _missed(quality: dict[str, Any] | None, case: Case) -> list[dict[str, Any]]:
     return [_item(text, "", "classes")]
 
 
-def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
+def _robustness(entry: dict[str, Any], spell: Spelling) -> list[dict[str, Any]]:
     body = entry["body"]
     weak = body["weakest"]["rows"] if body is not None else []
     near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
@@ -259,7 +214,7 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     return [_item(text, call, "robustness", command)]
 
 
-def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
+def _removal(entry: dict[str, Any], spell: Spelling) -> list[dict[str, Any]]:
     """The reduced network, where it is smaller in every respect."""
     body = entry["body"]
     if body is None or not body["removed"]["total"]:
@@ -319,7 +274,7 @@ def _units(entry: dict[str, Any], case: Case, removal: bool, learned: bool) -> l
     return items
 
 
-def _sensitivity(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
+def _sensitivity(entry: dict[str, Any], spell: Spelling) -> list[dict[str, Any]]:
     body = entry["body"]
     if body is None or not body["monotone"]["unused"]:
         return []
@@ -330,7 +285,7 @@ def _sensitivity(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]
     return [_item(text, "rn.sensitivity(model, domain)", "sensitivity", command)]
 
 
-def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list[dict[str, Any]]:
+def _more_time(sections: dict[str, Any], spell: Spelling, limit: float) -> list[dict[str, Any]]:
     """One item for everything that only lacked time."""
     brings = [
         MORE[name]

@@ -20,6 +20,7 @@ from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.registry import COUNTED_INPUTS
+from relunorm.report.spelling import regions_again
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
@@ -67,6 +68,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
     body = {**_counts(found, clock), "type": "plane" if plane is None else "slice"}
+    body["again"] = regions_again(case, plane)
     assert found.domain is not None
     if not found.domain.bounding_box.halfwidth.all():  # a line: there is no area to draw
         return {**body, "cells": None, "plane": None}
