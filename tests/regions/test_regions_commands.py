@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from relunorm import Box, Network, load_regions, on_plane, save
+from relunorm import Box, Network, load_regions, on_plane, regions, save
 from relunorm.cli import app, main
 from relunorm.errors import RelunormError, UnsupportedFormatError
 
@@ -160,3 +160,12 @@ def test_a_table_names_the_rows_and_inputs_of_a_slice(table, options):
 def test_a_slice_that_names_nothing_is_refused(table, options, message):
     with pytest.raises(RelunormError, match=re.escape(message)):
         run("regions", "net.npz", *options)
+
+
+def test_a_picture_of_inputs_in_other_units_fills_its_axes():
+    """A side of 16 beside one of 2,666 would be a line if both had one scale."""
+    from relunorm.regions.views.plot import plot_regions
+
+    net = Network.from_weights([np.array([[1.0, 0.01], [1.0, -0.01]]), np.ones((1, 2))])
+    for box, aspect in ((Box([0, 0], [16, 2666]), "auto"), (Box([0, 0], [16, 20]), 1.0)):
+        assert plot_regions(regions(net, box)).axes[0].get_aspect() == aspect

@@ -81,6 +81,7 @@ def regions(
     network, where = opened(model, None if domain == "all" else domain)
     if not 0 <= output < network.output_size:
         raise InvalidInputError(f"output {output} does not exist; there are {network.output_size}")
+    labels = "x0", "x1"
     if data is None and (target or drop):
         option = "--target" if target else "--drop"
         raise InvalidInputError(f"{option} names a column of --data, which was not given")
@@ -95,6 +96,7 @@ def regions(
         else:
             table = parse_table(data, target, drop, network)
         view = plane_of(network, plane, where, table)
+        labels = view.labels
         network = restrict(network.folded(), np.stack([view.u, view.v]).T, view.origin)
         where = Box(np.array(view.window[::2]), np.array(view.window[1::2]))
     elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:
@@ -120,13 +122,15 @@ def regions(
 
         document["statistics"] = measure(found, random_state=0).to_dict()
     if out is not None:
-        _write(found, out, color, output, level)
+        _write(found, out, color, output, level, labels)
         document["written"] = str(out)
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.complete else 3)
 
 
-def _write(found: Regions, out: Path, color: str, output: int, level: float) -> None:
+def _write(
+    found: Regions, out: Path, color: str, output: int, level: float, labels: tuple[str, str]
+) -> None:
     ending = out.suffix.lower()
     if ending == ".npz":
         found.save(out)
@@ -152,7 +156,9 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
     else:
         from relunorm.regions.views.plot import plot_regions
 
-        plot_regions(found, color=color, output=output).savefig(out, dpi=150)
+        figure = plot_regions(found, color=color, output=output)
+        figure.axes[0].set(xlabel=labels[0], ylabel=labels[1])
+        figure.savefig(out, dpi=150)
 
 
 def _refuse_hopeless(network: Network, where: Domain | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 COLORS = ("value", "gradient", "layer", "pattern")
 
+#: Sides of a picture that differ by more than this factor get scales of their own.
+LONGEST = 5.0
 #: Regions whose corners decide the window of a picture of all of R^2.
 VIEW_REGIONS = 1000
 
@@ -68,11 +70,17 @@ def plot_regions(
     )
     axes.add_collection(shapes)
     axes.autoscale_view()
-    axes.set_aspect("equal")
+    axes.set_aspect(_aspect(axes))
     axes.set(xlabel="x0", ylabel="x1", title=title)
     if label:
         figure.colorbar(shapes, ax=axes, label=label)
     return figure
+
+
+def _aspect(axes: Axes) -> Literal["equal", "auto"]:
+    """Equal scales, but for sides that are much longer than each other: inputs in other units."""
+    sides = sorted(abs(high - low) for low, high in (axes.get_xlim(), axes.get_ylim()))
+    return "equal" if sides[1] <= LONGEST * sides[0] else "auto"
 
 
 def view_of(found: Regions) -> Regions:
