@@ -26,7 +26,6 @@ MESHES = (".obj", ".ply")
 
 @examples(
     "relunorm regions example:moons --domain box:-2,3 -o regions.png",
-    "relunorm regions model.onnx --domain box:-1,1 --slice 0,3 -o plane.png",
     "relunorm regions model.onnx --domain data:train.csv?target=y --slice rows:4,17,30 -o rows.png",
 )
 def regions(
