@@ -150,6 +150,11 @@ def widened(n):
     return _halves(n)
 
 
+@kernel
+def widened_if(flag):
+    return 1.5 if flag else 0
+
+
 def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))
 
@@ -224,6 +229,10 @@ def test_float32_is_computed_in_float32():
     expected = np.float32(float(total) * 1.1)
     assert singles(a, 1.1) == (float(total), float(np.float32(1.1)))
     assert a[0] == expected
+
+
+def test_truth_values_of_numpy_are_taken():
+    assert [widened_if(np.bool_(flag)) for flag in (True, False)] == [1.5, 0.0]
 
 
 def test_what_a_part_returns_is_as_wide_as_needed():

@@ -45,7 +45,7 @@ def parts(words, arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-u
 
 def node_of(numbers: Array, n: int, known: int, d: int, goals: int, disjuncts: int) -> Node:
     """The same for Python."""
-    return views(Node, numbers, node_shapes.py_func(n, known, d, goals, disjuncts))
+    return views(Node, numbers, node_shapes(n, known, d, goals, disjuncts))
 
 
 @part

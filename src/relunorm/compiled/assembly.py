@@ -72,9 +72,10 @@ class Writer:
         self.blocks: list[Block] = []
         self.block = self.begin()
 
-    def name(self) -> str:
+    def number(self) -> int:
+        """A new number, for names."""
         self.count += 1
-        return f"%{self.count}"
+        return self.count
 
     def begin(self) -> Block:
         """A new block, from now on the one that is written to."""
@@ -84,13 +85,13 @@ class Writer:
 
     def later(self) -> Block:
         """A block that will be written to later."""
-        return Block(f"l{self.name()[1:]}")
+        return Block(f"l{self.number()}")
 
     def do(self, text: str) -> None:
         self.block.lines.append(text)
 
     def make(self, text: str) -> str:
-        name = f"%v{self.name()[1:]}"
+        name = f"%v{self.number()}"
         self.block.lines.append(f"{name} = {text}")
         return name
 
@@ -107,7 +108,7 @@ class Writer:
         block.done = True
 
     def slot(self, kind: str, size: int = 1) -> str:
-        name = f"%s{self.name()[1:]}"
+        name = f"%s{self.number()}"
         many = f", i64 {size}" if size > 1 else ""
         self.slots.append(f"{name} = alloca {kind}{many}")
         return name

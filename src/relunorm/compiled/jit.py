@@ -100,7 +100,7 @@ def _pack(given: tuple[Any, ...], words: list[Any], key: list[Any]) -> None:
             key.append(len(value))
             _pack(value, words, key)
         else:
-            words.append(value)
+            words.append(bool(value) if isinstance(value, np.bool_) else value)
             key.append(type(value))
 
 

@@ -40,7 +40,7 @@ class Source:
         self.__wrapped__ = function
 
     def __call__(self, *given: Any) -> Any:
-        """Run it as Python, not compiled: for tests."""
+        """Run it as Python, not compiled."""
         return self.py_func(*given)
 
     @cached_property

@@ -35,7 +35,7 @@ class Space:
     def __init__(self, form: Form, units: int):
         d, groups, goals = len(form.lo), len(form.firsts) - 1, int(form.firsts[-1])
         self.memory = new_memory(form, units)
-        room = node_size.py_func(units, form.known + 64, d, goals, groups)
+        room = node_size(units, form.known + 64, d, goals, groups)
         self.arena = np.zeros(max(min(ROOM * room, MOST_ROOM), 4 * room))
         self.stack = np.zeros((256, 5), np.int64)
         self.tape = np.zeros(0)
@@ -126,7 +126,7 @@ def explored(
     left = []
     for at in range(count):
         units, known, start, depth, number = (int(i) for i in space.stack[at])
-        size = node_size.py_func(units, known, d, goals, groups)
+        size = node_size(units, known, d, goals, groups)
         numbers = space.arena[start : start + size].copy()
         bound, origin = float(numbers[size - groups :].max()), None
         if bound > task.bound:  # tuned anew, a part may come out above the whole

@@ -113,7 +113,7 @@ def _entries(tape: Array) -> tuple[NDArray[np.int64], ...] | None:
         counts = [int(v) for v in tape[at + 3 : at + 6]] if mark == CLOSED else [0, 0, 0]
         if min(counts) < 0:
             return None
-        at += size.py_func(*counts)
+        at += size(*counts)
         if at > len(tape):
             return None
     return tuple(np.array(places, dtype=np.int64) for places in found.values())

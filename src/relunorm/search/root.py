@@ -68,7 +68,7 @@ def whole_node(form: Form, start: Start | None = None) -> Array:
     """The form as a node in which every unit is open, unbounded if nothing is known of it."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    numbers = np.zeros(node_size.py_func(form.units, form.known, d, goals, groups))
+    numbers = np.zeros(node_size(form.units, form.known, d, goals, groups))
     node = node_of(numbers, form.units, form.known, d, goals, groups)
     node.lo[:], node.hi[:] = form.lo, form.hi
     node.rows[:], node.const[:], node.err[:] = form.rows, form.const, form.err
@@ -99,7 +99,7 @@ def first_node(
         none = form.jump[:0]
         rows = np.zeros((0, d))
         return None, Whole(rows, empty, 0, 0, len(form.jump), empty, sides, none, empty)
-    numbers = numbers[: node_size.py_func(units, known, d, goals, groups)].copy()
+    numbers = numbers[: node_size(units, known, d, goals, groups)].copy()
     root = node_of(numbers, units, known, d, goals, groups)
     outer = slice(units, units + known)
     size = np.maximum(np.abs(form.lo), np.abs(form.hi))

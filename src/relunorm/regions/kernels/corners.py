@@ -109,7 +109,7 @@ def clip_all(
     rows, rhs = np.ascontiguousarray(rows), np.ascontiguousarray(rhs)
     done, count = 0, len(walls)
     while True:
-        space, tags = _room(corners, walls, 4 * _needed(count))
+        space, tags = _room(corners, walls, 4 * needed(count))
         values = np.empty(len(tags))
         done, count = clip_rows(space, tags, values, count, rows, rhs, done, tolerance)
         corners, walls = space[:count].copy(), tags[:count].copy()
@@ -125,7 +125,7 @@ def section(
 ) -> NDArray[np.float64]:
     """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
     count = len(walls)
-    space, tags = _room(corners, walls, _needed(count))
+    space, tags = _room(corners, walls, needed(count))
     made = cut_through(space, tags, np.ascontiguousarray(values), count, edge)
     return space[count : count + made].copy()
 
@@ -143,9 +143,6 @@ def _room(
 def needed(count):  # type: ignore[no-untyped-def]
     """Places that so many corners and those of a part of their cell take."""
     return 2 * count + count * count // 4 + 8
-
-
-_needed = needed.py_func
 
 
 @kernel
