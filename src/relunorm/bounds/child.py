@@ -11,6 +11,7 @@ import numpy as np
 from relunorm.bounds.kernel import (
     EPS,
     TINY,
+    adam,
     backward,
     compiled,
     forward,
@@ -127,10 +128,7 @@ def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignor
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
         for j in range(m):
             g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
-            m1[j] += 0.1 * (g - m1[j])
-            m2[j] += 0.02 * (g * g - m2[j])
-            if m2[j] > 0.0:
-                slope[j] = min(max(slope[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
+            slope[j] = min(max(slope[j] - adam(m1, m2, j, g, scale), 0.0), 1.0)
         rate *= 0.95
     return best
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import backward, forward, part, row_at
+from relunorm.bounds.kernel import adam, backward, forward, part, row_at
 from relunorm.bounds.memory import Node
 from relunorm.compiled.groups import views
 from relunorm.compiled.operations import placed
@@ -78,6 +78,28 @@ def bound_of(node, ball, d, m, kept, first, last, q, work, x):  # type: ignore[n
 
 
 @part
+def remember(node, m, kept, first, last, q, work):  # type: ignore[no-untyped-def]
+    """Keep alpha, beta and tau of a goal group for `recall`."""
+    for j in range(m):
+        work.best_a[j] = node.alpha[q, j]
+    for r in range(kept):
+        work.best_b[r] = node.beta[q, r]
+    for g in range(first, last):
+        work.best_t[g] = node.tau[g]
+
+
+@part
+def recall(node, m, kept, first, last, q, work):  # type: ignore[no-untyped-def]
+    """The numbers that `remember` kept."""
+    for j in range(m):
+        node.alpha[q, j] = work.best_a[j]
+    for r in range(kept):
+        node.beta[q, r] = work.best_b[r]
+    for g in range(first, last):
+        node.tau[g] = work.best_t[g]
+
+
+@part
 def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # type: ignore[no-untyped-def]
     """Lower the bound of a goal group by descent on alpha, beta and tau; keep and return the best.
 
@@ -86,7 +108,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
     """
     lo, hi, T, tc, tl, tu = node.lo, node.hi, node.rows, node.const, node.low, node.high
     v, lam, x, z, y, m1, m2 = work.v, work.lam, work.x, work.z, work.y, work.m1, work.m2
-    best_a, best_b, best_t, bx = work.best_a, work.best_b, work.best_t, work.best_x
+    bx = work.best_x
     A, B, tau = node.alpha[q], node.beta[q], node.tau
     best = np.inf
     start = np.inf
@@ -101,12 +123,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
             start = value
         if value < best:
             best = value
-            for j in range(m):
-                best_a[j] = A[j]
-            for r in range(kept):
-                best_b[r] = B[r]
-            for g in range(first, last):
-                best_t[g] = tau[g]
+            remember(node, m, kept, first, last, q, work)
             for k in range(d):
                 bx[k] = x[k]
         if best <= cut or step == steps:
@@ -124,11 +141,8 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
             swing += abs(lam[j]) * tu[j] * max(-tl[j], 0.0) / (tu[j] - tl[j])
         for j in range(m):
             rise = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
-            m1[j] += 0.1 * (rise - m1[j])
-            m2[j] += 0.02 * (rise * rise - m2[j])
-            if m2[j] > 0.0:
-                moved = min(max(A[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
-                A[j] = np.float32(moved)  # a proof stores slopes in single precision
+            moved = min(max(A[j] - adam(m1, m2, j, rise, scale), 0.0), 1.0)
+            A[j] = np.float32(moved)  # a proof stores slopes in single precision
         for r in range(kept):
             i = m + r
             rise = row_at(T[i], tc[i], x, y, m)
@@ -137,30 +151,20 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
                 reach += abs(T[i, k]) * (hi[k] - lo[k])
             for k in range(m):
                 reach += abs(T[i, d + k]) * tu[k]
-            m1[i] += 0.1 * (rise - m1[i])
-            m2[i] += 0.02 * (rise * rise - m2[i])
-            if m2[i] > 0.0 and reach > 0.0:
-                B[r] = max(B[r] - 0.5 * scale * swing / reach * m1[i] / np.sqrt(m2[i]), 0.0)
+            pace = 0.5 * scale * swing / reach if reach > 0.0 else 0.0
+            B[r] = max(B[r] - adam(m1, m2, i, rise, pace), 0.0)
         if last - first > 1:
             total = 0.0
             for g in range(first, last):
                 i = m + kept + g - first
                 t = m + kept + g
                 s = row_at(T[t], tc[t], x, y, m)
-                m1[i] += 0.1 * (s - m1[i])
-                m2[i] += 0.02 * (s * s - m2[i])
-                if m2[i] > 0.0:
-                    tau[g] = max(tau[g] * np.exp(-scale * m1[i] / np.sqrt(m2[i])), 1e-6)
+                tau[g] = max(tau[g] * np.exp(-adam(m1, m2, i, s, scale)), 1e-6)
                 total += tau[g]
             for g in range(first, last):
                 tau[g] /= total
         rate *= 0.95
-    for j in range(m):
-        A[j] = best_a[j]
-    for r in range(kept):
-        B[r] = best_b[r]
-    for g in range(first, last):
-        tau[g] = best_t[g]
+    recall(node, m, kept, first, last, q, work)
     return best
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from relunorm.bounds.kernel import chord, part
 from relunorm.bounds.memory import MOST_INPUTS, MOST_VARIABLES
-from relunorm.bounds.node import bound_of
+from relunorm.bounds.node import bound_of, recall, remember
 from relunorm.compiled.simplex import EMPTY, Workspace, descend
 
 #: Multiple of a contradiction among the rows that is added to a goal.
@@ -36,10 +36,8 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
     than `MOST_VARIABLES` the units are left out, and known rows that read them; ``y`` is zero then,
     and so are inputs that no known row reads, which are at their best ends (`solvable`).
     """
-    T, tc, tu = node.rows, node.const, node.high
-    A, B, tau = node.alpha[q], node.beta[q], node.tau
+    T, tc, tu, tau, v = node.rows, node.const, node.high, node.tau, work.v
     space, rhs, cost, plo, phi, scale, weight, flat, point, mult, u, basis, read, stop = lp
-    v, best_a, best_b, best_t = work.v, work.best_a, work.best_b, work.best_t
     p = m if d + m <= MOST_VARIABLES else 0
     many = last - first
     extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
@@ -81,23 +79,14 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
         x[read[i]] = min(max(solver.x[i], plo[i]), phi[i])
     for j in range(m):
         y[j] = min(max(solver.x[e + j], 0.0), tu[j]) if j < p else 0.0
-        best_a[j] = A[j]
-    for r in range(kept):
-        best_b[r] = B[r]
-    for g in range(first, last):
-        best_t[g] = tau[g]
+    remember(node, m, kept, first, last, q, work)
     old = bound_of(node, ball, d, m, kept, first, last, q, work, work.best_x)
     _weights(status, row, e, p, total, scale, solver, weight)
     _slopes(node, p, kept, first, last, q, extra, total, weight)
     new = bound_of(node, ball, d, m, kept, first, last, q, work, work.best_x)
     if new < old:
         return new
-    for j in range(m):
-        A[j] = best_a[j]
-    for r in range(kept):
-        B[r] = best_b[r]
-    for g in range(first, last):
-        tau[g] = best_t[g]
+    recall(node, m, kept, first, last, q, work)
     return old
 
 

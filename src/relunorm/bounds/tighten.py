@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, backward, forward_again, part, row_again, tangent
+from relunorm.bounds.kernel import EPS, adam, backward, forward_again, part, row_again, tangent
 
 #: Steps of descent for each end of a unit.
 STEPS = 10
@@ -118,22 +118,15 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
         for r in range(rows):
             t = m + r if r < kept else m + first + r
             g = row_again(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
-            m1[r] += 0.1 * (g - m1[r])
-            m2[r] += 0.02 * (g * g - m2[r])
-            if m2[r] > 0.0 and reach[r] > 0.0:
-                new = beta[r] - 0.5 * scale * swing / reach[r] * m1[r] / np.sqrt(m2[r])
-                new = max(new, 0.0)
-                moved = moved or new != beta[r]
-                beta[r] = new
+            pace = 0.5 * scale * swing / reach[r] if reach[r] > 0.0 else 0.0
+            new = max(beta[r] - adam(m1, m2, r, g, pace), 0.0)
+            moved = moved or new != beta[r]
+            beta[r] = new
         for j in range(m):
             g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
-            i = rows + j
-            m1[i] += 0.1 * (g - m1[i])
-            m2[i] += 0.02 * (g * g - m2[i])
-            if m2[i] > 0.0:
-                new = min(max(alpha[j] - scale * m1[i] / np.sqrt(m2[i]), 0.0), 1.0)
-                moved = moved or new != alpha[j]
-                alpha[j] = new
+            new = min(max(alpha[j] - adam(m1, m2, rows + j, g, scale), 0.0), 1.0)
+            moved = moved or new != alpha[j]
+            alpha[j] = new
         if not moved:
             break
         rate *= 0.95
