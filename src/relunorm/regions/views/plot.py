@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,13 +10,15 @@ import numpy as np
 from relunorm.display.pictures import new_axes
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
-from relunorm.regions.enumerate import regions
 from relunorm.regions.geometry.atoms import Atoms, atom_images
 from relunorm.regions.geometry.boundaries import LevelSet
+from relunorm.regions.geometry.polytopes import Geometry
 from relunorm.regions.lines import Line, along
 from relunorm.regions.partition import Regions
 from relunorm.regions.planes import Slice
+from relunorm.regions.search.window import open_window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +28,9 @@ COLORS = ("value", "gradient", "layer", "pattern")
 
 #: Sides of a picture that differ by more than this factor get scales of their own.
 LONGEST = 5.0
-#: Regions whose corners decide the window of a picture of all of R^2.
-VIEW_REGIONS = 1000
+#: How far away a corner may be to have a say in the window of a picture of all of R^2, in distances
+#: of the first layer's lines from 0.
+FAR = 1e4
 
 
 def plot_regions(
@@ -62,7 +66,7 @@ def plot_regions(
         title = f"{len(whole):,} regions of the plane, {len(found):,} in this window"
     values, cmap, label = _colors(found, color, output, layer)
     shapes = PolyCollection(
-        [found.vertices(i) for i in range(len(found))],
+        _polygons(found),
         array=values,
         cmap=cmap,
         edgecolors="black",
@@ -73,8 +77,13 @@ def plot_regions(
     axes.set_aspect(_aspect(axes))
     axes.set(xlabel="x0", ylabel="x1", title=title)
     if label:
-        figure.colorbar(shapes, ax=axes, label=label)
+        figure.colorbar(shapes, cax=axes.inset_axes((1.03, 0.0, 0.04, 1.0)), label=label)
     return figure
+
+
+def _polygons(found: Regions) -> list[Array]:
+    corners, ptr = found.polygons
+    return np.split(corners, ptr[1:-1]) if len(found) else []
 
 
 def _aspect(axes: Axes) -> Literal["equal", "auto"]:
@@ -90,16 +99,31 @@ def view_of(found: Regions) -> Regions:
     and half its width beyond: lines that are nearly parallel meet far away, and a window around all
     corners would show nothing but those. Without corners, around the interior points.
     """
-    step = max(1, len(found) // VIEW_REGIONS)
-    corners = [found.vertices(i) for i in range(0, len(found), step)]
-    seen = np.concatenate(corners) if corners else np.zeros((0, 2))
-    seen = seen if len(seen) else found.points
-    if not len(seen):
+    if not len(found):
         raise InvalidInputError("no region was found, so there is nothing to draw")
+    seen = _corners_near(found)
+    seen = seen if len(seen) else found.points
     low, high = np.quantile(seen, 0.05, axis=0), np.quantile(seen, 0.95, axis=0)
     reach = np.maximum(high - low, 0.1 * max(float((high - low).max()), 1e-3))
-    window = regions(found.network, Box(low - reach / 2, high + reach / 2))
-    return window.select(found.find(window.patterns) >= 0)
+    return _cut(found, Box(low - reach / 2, high + reach / 2))
+
+
+def _corners_near(found: Regions) -> Array:
+    """Corners of regions of R^2, but for those far away from all that there is to see."""
+    scale = max(float(found.geometry.window.embedding[0, 0]), *np.median(abs(found.points), axis=0))
+    far = FAR * scale
+    corners, _ = _cut(found, Box.cube(2, -far, far)).polygons
+    return corners[(abs(corners) < (1 - 1e-6) * far).all(axis=1)]
+
+
+def _cut(found: Regions, box: Box) -> Regions:
+    """What a box leaves of regions of R^2."""
+    corners, ptr = Geometry(found.network, open_window(found.network, box)).outlines(found.packed)
+    inside = replace(found, domain=box, stored_polygons=(corners, ptr))
+    inside = inside.select(np.diff(ptr) > 2)
+    corners, ptr = inside.polygons
+    sums = np.add.reduceat(corners, ptr[:-1]) if len(inside) else np.zeros((0, 2))
+    return replace(inside, points=sums / np.diff(ptr)[:, None])
 
 
 def _colors(found: Regions, color: str, output: int, layer: int) -> tuple[Any, str, str]:
@@ -134,7 +158,7 @@ def plot_refinement(found: Regions | Slice) -> Figure:
     coarser: list[Any] = []
     for k, ax in enumerate(panels, start=1):
         part, _ = found.layer(k)
-        shapes = [part.vertices(i) for i in range(len(part))]
+        shapes = _polygons(part)
         # Old walls no wider than new ones: where many are close they must not cover them.
         width = min(0.6, 12 / max(len(shapes), 1) ** 0.5)
         for walls, color in ((shapes, "tab:blue"), (coarser, "black")):
