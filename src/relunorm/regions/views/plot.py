@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.geometry.atoms import Atoms, atom_images
-from relunorm.regions.geometry.boundaries import LevelSet
+from relunorm.regions.geometry.boundaries import LevelSet, decision_cells
 from relunorm.regions.geometry.polytopes import Geometry
 from relunorm.regions.lines import Line, along
 from relunorm.regions.partition import Regions
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("value", "gradient", "layer", "pattern")
+COLORS = ("value", "gradient", "layer", "pattern", "class")
 
 #: Sides of a picture that differ by more than this factor get scales of their own.
 LONGEST = 5.0
+#: Classes that the legend of a picture names, at most.
+LISTED = 20
 #: How far away a corner may be to have a say in the window of a picture of all of R^2, in distances
 #: of the first layer's lines from 0.
 FAR = 1e4
@@ -36,24 +39,25 @@ FAR = 1e4
 def plot_regions(
     found: Regions | Slice,
     *,
-    color: str = "value",
+    color: str | None = None,
     output: int = 0,
     layer: int = 1,
+    classes: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """The regions of a network of two inputs, or of a slice, as polygons.
 
     Regions of all of R^2 are drawn in a window around their corners (`view_of`); the title says
-    how many of them it shows.
+    how many of them it shows. The marks of a slice are drawn as points with their names.
 
     Args:
         color: ``value`` (of an output, at the interior point), ``gradient`` (its norm), ``layer``
-            (which region of the partition after ``layer`` layers) or ``pattern`` (number of active
-            units).
+            (which region of the partition after ``layer`` layers), ``pattern`` (number of active
+            units) or ``class`` (which output is the largest, exactly). By default ``class`` for a
+            classifier of several outputs, else ``value``.
+        classes: what the outputs stand for; by default what the model says.
     """
-    from matplotlib.collections import PolyCollection
-
-    found = found.regions if isinstance(found, Slice) else found
+    plane, found = (found, found.regions) if isinstance(found, Slice) else (None, found)
     if found.network.input_size != 2:
         raise InvalidInputError(
             f"a picture of regions needs two inputs, the network has {found.network.input_size}; "
@@ -64,21 +68,72 @@ def plot_regions(
     if found.domain is None:
         whole, found = found, view_of(found)
         title = f"{len(whole):,} regions of the plane, {len(found):,} in this window"
-    values, cmap, label = _colors(found, color, output, layer)
-    shapes = PolyCollection(
-        _polygons(found),
-        array=values,
-        cmap=cmap,
-        edgecolors="black",
-        linewidths=min(0.5, 20 / max(len(found), 1) ** 0.5),
-    )
-    axes.add_collection(shapes)
+    width = min(0.5, 20 / max(len(found), 1) ** 0.5)
+    head, outputs = found.network.head, found.network.output_size
+    known = classes or (head.class_names(outputs) if plane is None else plane.classes)
+    if (color or ("class" if known and _has_area(found) else "value")) == "class":
+        _draw_classes(axes, found, known or [f"output {k}" for k in range(outputs)], width)
+    else:
+        _draw_values(axes, found, _colors(found, color or "value", output, layer), width)
     axes.autoscale_view()
     axes.set_aspect(_aspect(axes))
-    axes.set(xlabel="x0", ylabel="x1", title=title)
-    if label:
-        figure.colorbar(shapes, cax=axes.inset_axes((1.03, 0.0, 0.04, 1.0)), label=label)
+    names = ("x0", "x1") if plane is None else ("s", "t")
+    axes.set(xlabel=names[0], ylabel=names[1], title=title)
+    if plane is not None:
+        _draw_marks(axes, plane)
     return figure
+
+
+def _has_area(found: Regions) -> bool:
+    return bool(len(found) and found.domain and (found.domain.bounding_box.halfwidth > 0).all())
+
+
+def _draw_values(axes: Axes, found: Regions, colors: tuple[Any, str, str], width: float) -> None:
+    from matplotlib.collections import PolyCollection
+
+    values, cmap, label = colors
+    shapes = PolyCollection(
+        _polygons(found), array=values, cmap=cmap, edgecolors="black", linewidths=width
+    )
+    axes.add_collection(shapes)
+    if label:
+        beside = axes.inset_axes((1.03, 0.0, 0.04, 1.0))
+        axes.get_figure(root=True).colorbar(shapes, cax=beside, label=label)  # type: ignore[union-attr]
+
+
+def _draw_classes(axes: Axes, found: Regions, names: Sequence[str], width: float) -> None:
+    """Where each output is the largest, with the regions' walls and the lines between classes."""
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection, PolyCollection
+    from matplotlib.patches import Patch
+
+    cells = decision_cells(found)
+    many = colormaps["tab10" if len(names) <= 10 else "turbo"]
+    fills = many(np.arange(len(names)) if len(names) <= 10 else np.linspace(0, 1, len(names)))
+    fills[:, :3] += 0.45 * (1 - fills[:, :3])  # lighter, so that walls and marks show
+    axes.add_collection(PolyCollection(cells.polygons, facecolors=fills[cells.classes]))
+    walls = PolyCollection(_polygons(found), facecolors="none", edgecolors="black")
+    walls.set(linewidths=width, alpha=0.6)
+    axes.add_collection(walls)
+    axes.add_collection(LineCollection(list(cells.segments), colors="black", linewidths=1.4))
+    seen, pieces = np.unique(cells.classes, return_counts=True)
+    largest = sorted(seen[np.argsort(-pieces, kind="stable")[:LISTED]])
+    patches = [Patch(color=fills[k], label=names[k]) for k in largest]
+    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
+
+
+def _draw_marks(axes: Axes, plane: Slice) -> None:
+    from matplotlib.patheffects import withStroke
+
+    if not plane.marks:
+        return
+    places = plane.coordinates([point for _, point in plane.marks])
+    axes.plot(*places.T, "o", color="white", markeredgecolor="black", markersize=7)
+    middle = sum(axes.get_xlim()) / 2
+    for (name, _), at in zip(plane.marks, places, strict=True):
+        side, align = (6, "left") if at[0] < middle else (-6, "right")  # not across the frame
+        text = axes.annotate(name, at, xytext=(side, 6), textcoords="offset points", ha=align)
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
 def _polygons(found: Regions) -> list[Array]:
