@@ -198,6 +198,8 @@ def test_a_picture_of_a_classifier_shows_classes_and_rows(table):
         assert seen == sorted(set(_classes_in_window(logits, x[[4, 17, 9]])))
         marks = [mark["name"] for mark in json.loads(shown.stdout)["slice"]["marks"]]
         assert marks == [f"row {row} ({kinds[row]})" for row in (4, 17, 9)]
+        guess = "cat, dog, emu" if name == "logits" else ""  # nobody said which output is which
+        assert json.loads(shown.stdout)["slice"]["guess"] == guess
         assert "<!-- output 0 -->" not in text
         run("regions", f"{name}.npz", *rows, "--output", "2", "-o", "value.svg")
         assert "<!-- output 2 -->" in Path("value.svg").read_text()

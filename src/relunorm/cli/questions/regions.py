@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,6 +103,8 @@ def regions(
         "scheduler": scheduler,
     }  # fmt: skip
     document: dict[str, Any] = {"model": model}
+    drawn: Regions | Slice
+    view = None
     if plane is not None:
         table = None
         if data is not None:
@@ -110,9 +113,9 @@ def regions(
             table = table_of(domain, network)
         view = plane_of(network, plane, where, table)
         with showing("searching", json or quiet) as report:
-            drawn = _sliced(network, view, where, table, progress=report, **limits)
-        found = drawn.regions
-        document["slice"] = _seen(view, drawn, where)
+            cut, guess = _sliced(network, view, where, table, progress=report, **limits)
+        found, drawn = cut.regions, cut
+        document["slice"] = _seen(view, cut, where) | {"guess": guess}
     elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:
         raise UnsupportedFormatError(
             f"{out}: a picture of {network.input_size} inputs needs a plane; add --slice 0,1"
@@ -122,14 +125,13 @@ def regions(
             _refuse_hopeless(network, where)
         with showing("searching", json or quiet) as report:
             found = drawn = enumerate_regions(network, where, progress=report, **limits)
-        view = None
     document |= found.to_dict()
     if statistics:
         from relunorm.regions.views.statistics import statistics as measure
 
         document["statistics"] = measure(found, random_state=0).to_dict()
     if out is not None:
-        _write(drawn, out, color, output, level, view)
+        _write(found, drawn, out, color, output, level, view)
         document["written"] = str(out)
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.complete else 3)
@@ -143,8 +145,12 @@ def _spelled(domain: str | None, plane: str | None) -> str | None:
 
 def _sliced(
     network: Network, view: Plane, where: Domain | None, table: Table | None, **options: Any
-) -> Slice:
-    """The regions on a plane, its points marked, and names of classes where a table has them."""
+) -> tuple[Slice, str]:
+    """The regions on a plane, its points marked; names of classes, where a table has them.
+
+    Where nobody said which output such a name belongs to, also their order, which is a guess.
+    """
+    from relunorm.questions.classes import as_classes
     from relunorm.regions.planes import on_plane
 
     names, labels = view.marks, None if table is None else table.labels
@@ -159,23 +165,24 @@ def _sliced(
     found = on_plane(
         network, view.origin, view.u, view.v, view.window, domain=where, marks=marks, **options
     )
-    if found.classes or labels is None or network.output_size < 2:
-        return found
-    from relunorm.questions.classes import as_classes
-
-    known = as_classes(labels, None, network.head, network(table.x))
-    ours = known is not None and len(known[1].names) == network.output_size
-    return replace(found, classes=known[1].names) if ours else found
+    known = None
+    if table is not None and labels is not None and network.output_size > 1 and not found.classes:
+        with suppress(InvalidInputError):  # a column that is nothing to the model
+            known = as_classes(labels, None, network.head, network(table.x))
+    if known is None or len(known[1].names) != network.output_size:
+        return found, ""
+    names = known[1].names
+    return replace(found, classes=names), ", ".join(names) if known[1].guessed else ""
 
 
 def _seen(view: Plane, drawn: Slice, where: Domain | None) -> dict[str, Any]:
     """What a slice shows of the plane, for the document; and what lies beyond the domain."""
+    part, outside, shown = "clipped to the domain", [], drawn.regions.domain
     if where is None:
         part = "no domain was given, so all of the window is shown; --domain clips it"
-        outside = []
-    else:
-        whole = drawn.regions.domain.as_box is not None
-        part = "all of it in the domain" if whole else "clipped to the domain"
+    elif shown is not None and shown.as_box is not None:
+        part = "all of it in the domain"
+    if where is not None:
         points = [] if view.marked is None else view.marked
         outside = [
             name
@@ -194,6 +201,7 @@ def _seen(view: Plane, drawn: Slice, where: Domain | None) -> dict[str, Any]:
 
 
 def _write(
+    found: Regions,
     drawn: Regions | Slice,
     out: Path,
     color: str | None,
@@ -201,7 +209,7 @@ def _write(
     level: float,
     view: Plane | None,
 ) -> None:
-    ending, found = out.suffix.lower(), getattr(drawn, "regions", drawn)
+    ending = out.suffix.lower()
     if ending == ".npz":
         found.save(out)
     elif ending in MESHES:
@@ -269,6 +277,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(f"{seen['words']}, seen in {window}: {seen['part']}", markup=False)
         if seen["outside"]:
             console.print(f"outside the domain: {', '.join(seen['outside'])}", markup=False)
+        if seen["guess"]:
+            told = "labels are taken for the classes in this order, which is a guess"
+            console.print(f"{told}: {seen['guess']}", markup=False)
     if document["hidden"]:
         console.print("regions thinner than 1e-10 of the domain exist and are not listed")
     if not document["regions"] and not document["complete"]:

@@ -120,8 +120,8 @@ def _logistic(x: NDArray[np.float64], y: NDArray[Any], clock: Clock) -> tuple[An
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    plane = LogisticRegression(max_iter=10 if clock.limited else ITERATIONS, warm_start=True)
-    done = 0
+    plane: Any = LogisticRegression(warm_start=True)
+    plane.max_iter, done = 10 if clock.limited else ITERATIONS, 0
     while True:
         before = clock.elapsed()
         with warnings.catch_warnings():
