@@ -41,4 +41,4 @@ print(rn.lipschitz(net, box))
 # %%
 # The largest value and where it is taken, by branch and bound, proved.
 
-print(rn.maximize(net, box, [1.0]))
+print(rn.maximize(net, box))

@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "maximize": lambda m, d: rn.maximize(m, d, [1.0, 0.0]),
     "never_smallest": lambda m, d: rn.never_smallest(m, d, 0),
     "normalize": lambda m, d: rn.normalize(m, "minimal", d),
-    "on_plane": lambda m, d: rn.on_plane(m, ROWS[1], [1.0, 0.0], [0.0, 1.0]),
+    "on_plane": lambda m, d: rn.on_plane(m, ROWS[1], [1.0, 0.0], [0.0, 1.0], domain=d),
     "region_at": lambda m, d: rn.region_at(m, ROWS[1], d),
     "regions": lambda m, d: rn.regions(m, d),
     "report": lambda m, d: rn.report(m, ROWS, domain=d, time_limit=0.3),
@@ -59,8 +59,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 }
 #: Those that look at a domain.
 PLACES = ("certify", "compare", "decide", "diagnose", "fingerprint", "lipschitz", "maximize")
-PLACES += ("never_smallest", "normalize", "region_at", "regions", "report", "sensitivity", "to_c")
-PLACES += ("verify",)
+PLACES += ("never_smallest", "normalize", "on_plane", "region_at", "regions", "report")
+PLACES += ("sensitivity", "to_c", "verify")
 #: Those for which no domain at all is an error.
 NEEDED = ("compare", "decide", "maximize", "never_smallest", "sensitivity", "to_c")
 #: Public functions that ask nothing of a model.

@@ -66,6 +66,15 @@ def _engine(method: str) -> None:
     compile_engine(method, Teller(None, Clock()))
 
 
+def _outlines() -> None:
+    from relunorm.domain import Box
+    from relunorm.network import Network
+    from relunorm.regions.enumerate import regions
+
+    tiny = Network.from_weights([np.eye(2), np.ones((1, 2))])
+    _ = regions(tiny, Box.cube(2), method="tree").polygons
+
+
 def _one_region() -> None:
     """The walls and corners of one region, and what lies behind its walls."""
     from relunorm.domain import Box
@@ -88,4 +97,5 @@ _GROUPS: dict[str, Callable[[], None]] = {
     "regions in few dimensions": partial(_engine, "cells"),
     "regions in many dimensions": partial(_engine, "tree"),
     "the walls of a region": _one_region,
+    "the corners of many regions": _outlines,
 }

@@ -230,6 +230,27 @@ def test_interrupt_keeps_the_interval(monkeypatch):
     assert found.lower <= found.upper < np.inf
 
 
+def test_one_output_needs_no_direction_and_several_do(tmp_path):
+    rng = np.random.default_rng(11)
+    box, files = Box.cube(2), {}
+    for outputs in (1, 3):
+        net = Network.from_weights([rng.normal(size=(5, 2)), rng.normal(size=(outputs, 5))])
+        rn.save(net, tmp_path / f"{outputs}.npz")
+        files[outputs] = net, str(tmp_path / f"{outputs}.npz")
+    net, path = files[1]
+    expected = maximum(net, np.ones(1), box.lo, box.hi)
+    assert rn.maximize(net, box).lower == pytest.approx(expected, abs=1e-9)
+    asked = ["maximize", path, "--domain", "box:-1,1", "--json"]
+    shown = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert shown["direction"] == "output 0"
+    assert shown["lower"] == pytest.approx(expected, abs=1e-9)
+    net, path = files[3]
+    with pytest.raises(InvalidInputError, match=r"3 outputs, so a direction is needed.*0 to 2"):
+        rn.maximize(net, box)
+    told = CliRunner().invoke(app, ["maximize", path, "--domain", "box:-1,1"])
+    assert "3 outputs, so a direction is needed" in str(told.exception)
+
+
 def test_bad_arguments():
     network = small(0, 2)
     with pytest.raises(InvalidInputError, match="direction has 3 entries"):

@@ -284,7 +284,16 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     code, text, _ = run(capsys, *asked)
     assert code == 1
     told = " ".join(text.split())
-    assert "the two models choose different classes, right and left, at x =" in told
+    assert "classes: A chooses right and B left at the input" in told
+    # The input where outputs differ stands with the outputs, that of the classes with the classes.
+    lines = [line.split()[0] for line in text.splitlines()]
+    assert lines.index("input") < lines.index("B") < lines.index("classes:")
+    assert text.splitlines()[-1] == "exit code 1, for the outputs: different"
+    assert "classes" not in run(capsys, *asked[:-1])[1]
+    close = run(capsys, *asked, "--tolerance", "1")
+    assert close[0] == 0
+    assert close[1].splitlines()[-1] == "exit code 0, for the outputs: within"
+    assert "classes: A chooses right and B left" in close[1]
     assert "decided in exact arithmetic, and float32 may not show it" in told
     far = "wherever they disagree, neither prefers its class to the other's by more than "
     margin = float(told.split(far)[1].split()[0])

@@ -18,6 +18,7 @@ from relunorm import Affine, Layer, Network
 from relunorm.arithmetic.floats import scaled_down, scaled_up
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
+from relunorm.lipschitz.methods.sdp import lipsdp
 from relunorm.regions.balance import to_size
 
 MOST, LEAST = np.finfo(float).max, 5e-324
@@ -57,6 +58,30 @@ def test_the_constant_does_not_depend_on_the_scale_of_units(norm, domain, size, 
     assert told[-1].facts == {"lower": found.lower, "upper": found.upper}
     uppers = [bound.value for bound in found.bounds if bound.side == "upper"]
     assert min(uppers) == found.upper
+
+
+@pytest.mark.parametrize("size", [-140, -104, -30, 30, 104, 140])
+def test_lipsdp_does_not_depend_on_the_scale_of_units(size):
+    """Units and outputs at any scale: the bound of the plain network, times that of the outputs."""
+    plainly = lipsdp(Network.from_weights(*plain()))
+    far = 10.0**size
+    factors = [np.array([far, 1.0, 3.0]), np.array([1.0, 10.0 ** (size // 2), 1 / far, 1.0])]
+    assert lipsdp(rescaled(factors)) == pytest.approx(plainly, rel=1e-5)
+    assert lipsdp(rescaled([np.ones(3), np.ones(4)], far)) == pytest.approx(far * plainly, rel=1e-5)
+    found = rn.lipschitz(rescaled(factors, far), method="sdp")
+    assert found.lower <= found.upper == pytest.approx(far * plainly, rel=1e-5)
+
+
+def test_lipsdp_of_weights_that_no_scale_brings_together_is_told():
+    apart = Network.from_weights([[[1e60, 1e-300], [1.0, 2.0]], [[1.0, 1.0]]])
+    with pytest.raises(InvalidInputError, match="float64"):
+        lipsdp(apart)
+    found = rn.lipschitz(apart, time_limit=5)
+    told = [bound.note for bound in found.bounds if bound.method == "LipSDP"]
+    assert all("float64" in note for note in told)
+    assert found.lower <= found.upper < np.inf
+    alone = rn.lipschitz(apart, method="sdp")
+    assert ["float64" in bound.note for bound in alone.bounds if bound.method == "LipSDP"] == [True]
 
 
 @pytest.mark.parametrize("norm", [1, 2, np.inf])

@@ -604,6 +604,28 @@ def test_the_command_line(tmp_path):
     assert json.loads(done.stdout)["rows"][0]["verdict"] == "robust"
 
 
+def test_the_table_of_rows_says_what_it_shows(tmp_path):
+    """All of the rows or some, and weakest only where one is weaker than another."""
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])
+    model, data = tmp_path / "m.npz", tmp_path / "d.csv"
+    rn.save(net.replace(head=Head(classes=("no", "yes"))), model)
+    arguments = ["certify", str(model), "--data", str(data), "--target", "kind", "--quiet"]
+
+    def title(rows, *options):
+        data.write_text("a,kind\n" + "".join(f"{x},yes\n" for x in rows))
+        shown = CliRunner().invoke(app, [*arguments, *options]).stdout
+        return " ".join(shown.split("┏")[0].split())
+
+    far, near = [2 + k / 8 for k in range(25)], [1.1, 2.0]
+    assert title(far[:3], "--eps", "0.5") == "rows, all robust"
+    assert title(far, "--eps", "0.5") == "the first 20 of 25 rows, all robust"
+    assert title([*far, "nan"], "--eps", "0.5") == "the first 20 of 25 valid rows, all robust"
+    assert title(near, "--eps", "0.5") == "rows, the weakest first"
+    assert title([*near, *far], "--eps", "0.5") == "the 20 weakest of 27 rows"
+    assert title(near) == "rows, the smallest radii first"
+    assert title(far) == "the 20 smallest radii of 25 rows"
+
+
 def test_without_a_radius_the_page_speaks_of_radii(tmp_path):
     """The class of |x| - 1 changes at 1 and -1 alone, so the largest safe radius is ||x| - 1|."""
     net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])

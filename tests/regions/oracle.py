@@ -135,3 +135,24 @@ def _maximum(table: list[Row], objective: int) -> Fraction:
         cost = [c - factor * row[j] for j, c in enumerate(cost)]
         cost[k] = -factor * row[k]
         names[k], basic[r] = basic[r], names[k]
+
+
+def exact_polygon(network, bits, lo, hi) -> list[tuple[Fraction, Fraction]]:
+    """The corners, in order, of a pattern's cell of two inputs on a box; none where it is empty."""
+    rows = _half_spaces(network, bits, 2)
+    if rows is None:
+        return []
+    (x0, y0), (x1, y1) = (tuple(Fraction(float(v)) for v in end) for end in (lo, hi))
+    corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
+    for (a, b), bound in rows:
+        slack = [bound - a * x - b * y for x, y in corners]
+        kept = []
+        for i, (p, s) in enumerate(zip(corners, slack, strict=True)):
+            q, t = corners[(i + 1) % len(corners)], slack[(i + 1) % len(corners)]
+            if s >= 0:
+                kept.append(p)
+            if s * t < 0:
+                share = s / (s - t)
+                kept.append(tuple(u + share * (v - u) for u, v in zip(p, q, strict=True)))
+        corners = kept
+    return corners

@@ -209,6 +209,12 @@ def test_a_picture_of_the_whole_plane_has_a_window():
     assert (high - low).max() < 20
     assert len(view) <= len(found)
     assert (found.find(view.patterns) >= 0).all()
+    # Oracle: the same window, searched by itself. No more is drawn than was found.
+    searched = regions(net, view.domain)
+    assert {row.tobytes() for row in view.packed} == {row.tobytes() for row in searched.packed}
+    assert abs(view.volume().sum() - np.prod(high - low)) < 1e-6
+    assert (net.pattern(view.points) == view.patterns).all()
+    assert len(view_of(found.select(np.arange(20)))) <= 20
     figure = plot_regions(found)
     assert f"{len(found)} regions of the plane, {len(view)} in this window" in (
         figure.axes[0].get_title()

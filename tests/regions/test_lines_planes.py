@@ -8,8 +8,19 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relunorm import Activation, Affine, Box, Layer, Network, along, on_plane, regions
-from relunorm.errors import InvalidInputError
+from relunorm import (
+    Activation,
+    Affine,
+    Ball,
+    Box,
+    Layer,
+    Network,
+    Polytope,
+    along,
+    on_plane,
+    regions,
+)
+from relunorm.errors import InvalidDomainError, InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
 
@@ -120,6 +131,54 @@ def test_planes():
     assert (cut.regions.find(net.pattern(cut.embed(samples))) >= 0).all()
     with pytest.raises(InvalidInputError, match="parallel"):
         on_plane(net, origin, u, 2 * u)
+
+
+def test_the_part_of_a_plane_in_a_domain():
+    """Against the domain's own word on points of the plane, u and v of any length and angle."""
+    rng = np.random.default_rng(3)
+    net = random_net(rng, [4, 10, 8, 3])
+    origin, u, v = rng.standard_normal((3, 4)) * np.array([[0.3], [1.0], [2.0]])
+    A = rng.standard_normal((6, 4))
+    window = (-2.0, 2.0, -1.5, 1.0)
+    whole = on_plane(net, origin, u, v, window)
+    st = whole.regions.domain.sample(4000, 0)
+    for domain in (
+        Box.cube(4, -1.5, 1.0),
+        Polytope(np.concatenate([A, -A]), np.full(12, 1.5)),
+        Ball(np.full(4, 0.2), 1.5),
+    ):
+        part = on_plane(net, origin, u, v, window, domain=domain).regions
+        # A circle is drawn as 64 of its tangents, which reach 1.2e-3 of the radius beyond it.
+        inside, near = (domain.contains(whole.embed(st), slack) for slack in (0.0, 2e-3))
+        found = part.locate(st) >= 0
+        assert 0 < inside.mean() < 1
+        assert found[inside].all()
+        assert not found[~near].any()
+        assert set(map(bytes, part.packed)) <= set(map(bytes, whole.regions.packed))
+    assert repr(
+        on_plane(net, origin, u, v, window, domain=Box.cube(4, -99, 99)).regions.domain
+    ) == (repr(whole.regions.domain))
+    for missed in (Box.cube(4, 50, 60), Ball(np.full(4, 50.0), 1.0)):
+        with pytest.raises(InvalidDomainError, match="no part with an area"):
+            on_plane(net, origin, u, v, window, domain=missed)
+
+
+def test_marks_of_a_plane_are_drawn_where_they_are():
+    rng = np.random.default_rng(4)
+    net = random_net(rng, [5, 8, 2])
+    origin, u, v = rng.standard_normal((3, 5))
+    beside = np.linalg.svd(np.stack([u, v]))[2][-1]
+    marks = {"here": origin + 0.5 * u - 0.25 * v, "beside": origin + u + beside}
+    cut = on_plane(net, origin, u, v, marks=marks)
+    np.testing.assert_allclose(
+        cut.coordinates(list(marks.values())), [[0.5, -0.25], [1, 0]], atol=1e-12
+    )
+    axes = cut.plot().axes[0]
+    assert [text.get_text() for text in axes.texts] == ["here", "beside"]
+    np.testing.assert_allclose(axes.texts[0].xy, [0.5, -0.25], atol=1e-12)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("s", "t")
+    with pytest.raises(InvalidInputError, match="here is not one finite input of 5 numbers"):
+        on_plane(net, origin, u, v, marks={"here": [1.0, 2.0]})
 
 
 def test_bounds_of_a_plane():

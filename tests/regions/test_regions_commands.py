@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from relunorm import Box, Network, load_regions, on_plane, regions, save
 from relunorm.cli import app, main
 from relunorm.errors import RelunormError, UnsupportedFormatError
+from relunorm.network.head import Head, Step
 
 from .nets import he_net
 
@@ -129,21 +131,95 @@ def table(tmp_path, monkeypatch):
     "options",
     [
         ("--domain", "data:t.csv?target=y&drop=id"),
-        ("--domain", "box:-1,1", "--data", "t.csv", "--target", "y", "--drop", "id"),
+        ("--domain", "box:-2,2", "--data", "t.csv", "--target", "y", "--drop", "id"),
     ],
 )
 def test_a_table_names_the_rows_and_inputs_of_a_slice(table, options):
     net, x = table
     np.save("points.npy", x[[4, 17, 9]])
-    box = Box.around(x) if len(options) == 2 else Box.cube(4)
-    wanted = json.loads(run("regions", "net.npz", "--slice", "@points.npy", "--json").stdout)
-    asked = run("regions", "net.npz", *options, "--slice", "rows:4,17,9", "--json")
-    assert json.loads(asked.stdout)["regions"] == wanted["regions"] > 1
+    box = Box.around(x) if len(options) == 2 else Box.cube(4, -2, 2)
+    points = ("--slice", "@points.npy", "--domain", options[1], "--json")
+    wanted = json.loads(run("regions", "net.npz", *points).stdout)
+    asked = json.loads(
+        run("regions", "net.npz", *options, "--slice", "rows:4,17,9", "--json").stdout
+    )
+    assert asked["regions"] == wanted["regions"] > 1
+    assert [mark["name"].split(" (")[0] for mark in asked["slice"]["marks"]] == [
+        "row 4", "row 17", "row 9",
+    ]  # fmt: skip
+    assert asked["slice"]["outside"] == [
+        f"row {k}" for k in (4, 17, 9) if not box.contains(x[k], 1e-9)[0]
+    ]
     named = run("regions", "net.npz", *options, "--slice", "worst area,mean radius", "--json")
     origin = np.where([0, 0, 1, 1], box.center, 0.0)
     window = box.lo[1], box.hi[1], box.lo[0], box.hi[0]
     plane = on_plane(net, origin, np.eye(4)[1], np.eye(4)[0], window)
     assert json.loads(named.stdout)["regions"] == len(plane)
+
+
+def test_a_slice_through_rows_keeps_to_the_domain_or_says_that_it_does_not(table):
+    _, x = table
+    rows = ("--slice", "rows:4,17,9", "--data", "t.csv", "--target", "y", "--drop", "id")
+    free = run("regions", "net.npz", *rows, "-o", "all.npz", "--quiet")
+    assert "no domain was given, so all of the window is shown" in " ".join(free.stdout.split())
+    clipped = run("regions", "net.npz", *rows, "--domain", "data:t.csv?target=y&drop=id",
+                  "-o", "part.npz", "--quiet")  # fmt: skip
+    assert "clipped to the domain" in " ".join(clipped.stdout.split())
+    u = (x[17] - x[4]) / np.linalg.norm(x[17] - x[4])
+    v = x[9] - x[4] - (x[9] - x[4]) @ u * u
+    plane, box = np.stack([u, v / np.linalg.norm(v)]), Box.around(x)
+    everywhere, inside = load_regions("all.npz"), load_regions("part.npz")
+    st = everywhere.domain.sample(4000, 0)
+    held = box.contains(x[4] + st @ plane, 1e-12)
+    assert 0 < held.mean() < 1
+    assert (everywhere.locate(st) >= 0).all()
+    assert np.array_equal(inside.locate(st) >= 0, held)
+    with pytest.raises(RelunormError, match="no part with an area"):
+        run("regions", "net.npz", *rows, "--domain", "ball:0.001", "--quiet")
+
+
+def test_a_picture_of_a_classifier_shows_classes_and_rows(table):
+    """Names of classes in the legend, rows with their labels, whoever knows them."""
+    _, x = table
+    rng = np.random.default_rng(1)
+    maps = [rng.normal(size=s) for s in ((8, 4), (3, 8))]
+    logits = Network.from_weights(maps, [rng.normal(size=8), np.zeros(3)])
+    said = logits.replace(head=Head((Step("softmax"),), ("cat", "dog", "emu")))
+    save(logits, "logits.npz")
+    save(said, "classes.npz")
+    kinds = np.array(["cat", "dog", "emu"])[logits(x).argmax(axis=1)]
+    lines = [",".join([*map(repr, row.tolist()), kind]) for row, kind in zip(x, kinds, strict=True)]
+    Path("kinds.csv").write_text("\n".join(["a,b,c,d,kind", *lines]))
+    rows = ("--slice", "rows:4,17,9", "--data", "kinds.csv", "--target", "kind", "--quiet")
+    for name in ("logits", "classes"):
+        shown = run("regions", f"{name}.npz", *rows, "-o", f"{name}.svg", "--json")
+        text = Path(f"{name}.svg").read_text()
+        seen = [kind for kind in ("cat", "dog", "emu") if f"<!-- {kind} -->" in text]
+        assert seen == sorted(set(_classes_in_window(logits, x[[4, 17, 9]])))
+        marks = [mark["name"] for mark in json.loads(shown.stdout)["slice"]["marks"]]
+        assert marks == [f"row {row} ({kinds[row]})" for row in (4, 17, 9)]
+        guess = "cat, dog, emu" if name == "logits" else ""  # nobody said which output is which
+        assert json.loads(shown.stdout)["slice"]["guess"] == guess
+        assert "<!-- output 0 -->" not in text
+        run("regions", f"{name}.npz", *rows, "--output", "2", "-o", "value.svg")
+        assert "<!-- output 2 -->" in Path("value.svg").read_text()
+    run("regions", "net.npz", "--slice", "rows:4,17,9", "--data", "t.csv", "--target", "y",
+        "--drop", "id", "--quiet", "-o", "one.svg")  # fmt: skip
+    assert "<!-- output 0 -->" in Path("one.svg").read_text()
+
+
+def _classes_in_window(logits, points) -> list[str]:
+    """What the network answers at many points of the window that is drawn around three."""
+    u = (points[1] - points[0]) / np.linalg.norm(points[1] - points[0])
+    v = points[2] - points[0] - (points[2] - points[0]) @ u * u
+    height = np.linalg.norm(v)
+    s = np.array([0.0, (points[1] - points[0]) @ u, (points[2] - points[0]) @ u])
+    edge, above = 0.35 * np.ptp(s), 0.35 * height
+    across = np.linspace(s.min() - edge, s.max() + edge, 300)
+    up = np.linspace(-above, height + above, 300)
+    grid = points[0] + across[:, None, None] * u + up[None, :, None] * v / height
+    found = logits(grid.reshape(-1, len(u))).argmax(axis=1)
+    return [("cat", "dog", "emu")[k] for k in np.unique(found)]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from relunorm.domain import KINDS
 from relunorm.errors import InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
-from .oracle import exact_map
+from .oracle import exact_map, exact_polygon
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,48 @@ def test_euler_characteristic_in_the_plane():
             vertices.update(ring)
             edges.update(frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True))
         assert len(vertices) - len(edges) + len(found) == 1
+
+
+def shape_of(corners) -> tuple[float, np.ndarray]:
+    """The area inside a ring of corners, and the ring without repeated ones in a fixed order."""
+    ring = np.array(corners, dtype=float).reshape(-1, 2)
+    x, y = (ring - ring[0]).T
+    area = abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
+    return area, np.unique(np.round(ring, 8) + 0.0, axis=0)
+
+
+@pytest.mark.parametrize("method", ["tree", "polygons"])
+def test_corners_of_all_regions_against_fractions(method):
+    """Lists with corners of the search and without: those of the cells in rational arithmetic."""
+    nets = {
+        **degenerate_nets(2),
+        "skips": skip_net(np.random.default_rng(3), slope=0.25),
+        "leaky": random_net(np.random.default_rng(5), [2, 6, 5, 4, 1], Activation("leaky", -0.5)),
+    }
+    box = Box([-1.0, -0.5], [1.0, 1.5])
+    for name, net in nets.items():
+        found = regions(net, box, method=method)
+        corners, ptr = found.polygons
+        assert len(ptr) == len(found) + 1, name
+        for i, bits in enumerate(found.patterns):
+            area, ring = shape_of(exact_polygon(net, bits.tolist(), box.lo, box.hi))
+            ours, own = shape_of(corners[ptr[i] : ptr[i + 1]])
+            assert abs(ours - area) < 1e-9, (name, i)
+            # Walls that rounding alone tells apart leave the exact ring corners within an edge.
+            assert np.abs(own[:, None] - ring[None]).max(axis=2).min(axis=1).max() < 1e-7, (name, i)
+            assert np.array_equal(found.vertices(i), corners[ptr[i] : ptr[i + 1]])
+        assert abs(found.volume().sum() - 4) < 1e-9, name
+
+
+def test_corners_of_a_list_in_any_order(flat):
+    """Each polygon is its own region's, whatever stands beside it and whoever listed it."""
+    rng = np.random.default_rng(0)
+    some = regions(flat.network, flat.domain, method="tree").select(rng.permutation(len(flat))[:99])
+    corners, ptr = some.polygons
+    whole, places = flat.polygons
+    for i, k in enumerate(flat.find(some.patterns)):
+        ring = shape_of(corners[ptr[i] : ptr[i + 1]])[1]
+        assert np.allclose(ring, shape_of(whole[places[k] : places[k + 1]])[1], atol=1e-7)
 
 
 def test_volumes_fill_the_domain(flat, solid):

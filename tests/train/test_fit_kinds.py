@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm.cli import main
 from relunorm.cli.training import fit_models
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.io.domains import parse_domain
 from relunorm.io.table import Table
 from relunorm.train import effects
@@ -264,16 +266,43 @@ def test_a_class_of_one_row_among_many_has_a_comparison():
     x = np.random.default_rng(0).normal(size=(10_500, 1))
     y = (x[:, 0] > 0).astype(float)
     y[7] = 2.0
-    models = fit_models.classification_baselines(Table(x, y, ("a",), "y"))
-    chances = models["gradient boosting"](x[:5])
-    assert chances.shape == (5, 3)
+    models = list(fit_models.classification_baselines(Table(x, y, ("a",), "y"), NO_LIMIT))
+    assert [model.name for model in models] == ["logistic regression", "gradient boosting"]
+    assert models[1].predict(x[:5]).shape == (5, 3)
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_simpler_models_keep_to_the_clock(classify):
+    """Wherever it runs out: a model with fewer rounds that says so, or none; the first one always.
+
+    With time enough, doubling the rounds leads to the same models as one call without a limit.
+    """
+    fit = fit_models.classification_baselines if classify else fit_models.regression_baselines
+    table = Table(X, (X[:, 0] > X[:, 1]) + 0.0 if classify else X[:, 0] ** 2, ("a", "b"), "y")
+    whole = list(fit(table, NO_LIMIT))
+    simplest = "logistic regression" if classify else "linear"
+    assert [(one.name, one.note) for one in whole] == [(simplest, ""), ("gradient boosting", "")]
+    rounds = set()
+    for looks in range(1, 60, 2):
+        late = partial(next, iter([0.0] * looks), 1e6)  # from the look after so many
+        first, boosting = fit(table, Clock(1.0, late))
+        assert first.predict is not None
+        if boosting.predict is None:
+            assert boosting.note == "gradient boosting is left out: the time limit left none for it"
+            rounds.add(0)
+        elif boosting.name != "gradient boosting":
+            rounds.add(int(boosting.name.removesuffix(" of 100 rounds").split()[-1]))
+        else:
+            np.testing.assert_allclose(boosting.predict(X), whole[1].predict(X), rtol=1e-9)
+            rounds.add(100)
+    assert {0, 1, 100} <= rounds
 
 
 @pytest.mark.parametrize("extra", [(), ("--classify",)])
 def test_ctrl_c_while_simpler_models_are_fitted_keeps_the_network(
     tmp_path, capsys, monkeypatch, extra
 ):
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     for name in ("regression_baselines", "classification_baselines"):

@@ -147,4 +147,5 @@ def plane_of(network: Network, text: str, domain: Domain | None, table: Table | 
     from relunorm.report.plane import choose_plane
 
     plane, names = parse_slice(text, table), None if table is None else table.own_names
-    return choose_plane(make_case(network, None, None, domain, name="", plane=plane, names=names))
+    case = make_case(network, None, None, domain, name="", plane=plane, names=names, table=table)
+    return choose_plane(case)

@@ -33,7 +33,7 @@ TOLERANCE = 1e-9
 def maximize(
     network: Model,
     domain: Place,
-    direction: ArrayLike,
+    direction: ArrayLike | None = None,
     time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
@@ -52,7 +52,8 @@ def maximize(
 
     Args:
         network: relu or leaky units, skips, linear stages, convolutions.
-        direction: one weight per output, or the number of one output.
+        direction: one weight per output, or the number of one output; a network's only output
+            needs none.
         domain: a box (sides of length zero allowed), a polytope, or a ball (for a ball with more
             than rounding at stake the interval closes slowly).
         time_limit: wall seconds; None for no limit. Compiling is not counted.
@@ -70,7 +71,7 @@ def maximize(
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
-    >>> maximize(net, Box([-3], [2]), [1.0])
+    >>> maximize(net, Box([-3], [2]))
     Maximum(3, exact, 0 nodes)
     >>> from fractions import Fraction
     >>> maximize(net, Box([-3], [2]), [1 / 3], rational=True).value == 3 * Fraction(1 / 3)
@@ -148,8 +149,14 @@ def certain_point(
     return np.full(domain.dimension, np.nan), -math.inf
 
 
-def _direction(network: Network, direction: ArrayLike) -> Vector:
+def _direction(network: Network, direction: ArrayLike | None) -> Vector:
     count = network.output_size
+    if direction is None and count > 1:
+        raise InvalidInputError(
+            f"the network has {count} outputs, so a direction is needed: the number of one, "
+            f"0 to {count - 1}, or {count} weights"
+        )
+    direction = 0 if direction is None else direction
     if isinstance(direction, int | np.integer):
         if not 0 <= direction < count:
             raise InvalidInputError(f"output {direction} does not exist; there are {count}")

@@ -415,7 +415,11 @@ def _sdp(run: _Run) -> None:
     if needed > clock.left():
         run.refused(sdp.METHOD, f"time limit: the first step alone takes about {needed:.1f} s")
         return
-    value = factor * sdp.lipsdp(run.local.network, clock)
+    try:
+        value = factor * sdp.lipsdp(run.local.network, clock)
+    except InvalidInputError as error:
+        run.refused(sdp.METHOD, str(error))
+        return
     run.upper_bound(sdp.METHOD, value, clock.elapsed(), note)
 
 

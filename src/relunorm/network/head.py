@@ -283,6 +283,18 @@ class Head:
             )
         return self([[-1e-6], [1e-6]]).ravel().tolist() == [0.0, 1.0]
 
+    def class_names(self, outputs: int) -> tuple[str, ...]:
+        """What the largest of several outputs stands for; none where the model says no class.
+
+        >>> Head((Step("softmax"),)).class_names(2), Head().class_names(2)
+        (('class 0', 'class 1'), ())
+        """
+        if outputs < 2 or not self.decides_plainly(outputs):
+            return ()
+        decides = self.returned != "outputs" or any(s.kind == "argmax" for s in self.steps)
+        unnamed = (f"class {k}" for k in range(outputs)) if decides else ()
+        return tuple(map(str, self.classes or unnamed))
+
     @property
     def gain(self) -> float | None:
         """If values before the head differ by at most e, the model's outputs by at most gain e.

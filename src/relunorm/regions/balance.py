@@ -56,10 +56,13 @@ def balanced_for(network: Network, exponents: Exponents) -> Network:
     return _balance(network, exponents)
 
 
-def to_size(network: Network) -> tuple[Network, int]:
+def to_size(network: Network, harmless: float = HARMLESS) -> tuple[Network, int]:
     """A network g and a whole number e with f = 2^e g, whose weights are at most 1 in size.
 
     A network of ordinary size is returned as it is, with e = 0. Exact.
+
+    Args:
+        harmless: powers of two that the weights along a path may be worth, as they are.
 
     Raises:
         InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
@@ -69,7 +72,7 @@ def to_size(network: Network) -> tuple[Network, int]:
     >>> float(small.output.terms[1][0, 0]) <= 1, exponent
     (True, 1330)
     """
-    if sum(extent(affine) for affine in network.maps) <= HARMLESS:
+    if sum(extent(affine) for affine in network.maps) <= harmless:
         return network, 0
     layers, reach = balanced_layers(network, np.zeros(network.input_size, dtype=np.int64))
     last = Affine(network.output.terms, np.zeros(network.output.size))  # no slope has its bias

@@ -25,6 +25,7 @@ from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.geometry import locate as relations
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
+from relunorm.regions.kernels.outlines import taken
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
 
@@ -142,11 +143,35 @@ class Regions(Shown):
         For a region of R^d that reaches infinity: the corners it has.
         """
         i = self.number(i)
-        if self.stored_polygons is not None:
-            corners, ptr = self.stored_polygons
+        if self.stored_polygons is not None or "polygons" in self.__dict__:
+            corners, ptr = self.polygons
             return corners[ptr[i] : ptr[i + 1]]
+        return self._corners(i)
+
+    def _corners(self, i: int) -> Array:
         corners = self.geometry.corners(self.pattern(i), self.points[i])
         return _around(corners) if corners.shape[1] == 2 else corners
+
+    @cached_property
+    def polygons(self) -> tuple[Array, NDArray[np.int64]]:
+        """The corners of all regions in one array, and where each region's begin (and all end).
+
+        Of two inputs in order around each region. What the search did not keep is computed for all
+        regions at once where the domain is a part of the plane, else region by region.
+        """
+        if self.stored_polygons is not None:
+            return self.stored_polygons
+        if self.geometry.is_planar:
+            corners, ptr = self.geometry.outlines(self.packed)
+            if np.diff(ptr).all():
+                return corners, ptr
+            # Rounding may take a region that is hardly wider than the tolerance for none.
+            parts = np.split(corners, ptr[1:-1])
+        else:
+            parts = [np.zeros((0, self.network.input_size))] * len(self)
+        parts = [part if len(part) else self._corners(i) for i, part in enumerate(parts)]
+        ptr = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+        return np.concatenate([np.zeros((0, self.network.input_size)), *parts]), ptr
 
     def volume(self, i: int | None = None) -> Any:
         """The volume of region i, or of all; infinite where a region reaches infinity.
@@ -155,8 +180,8 @@ class Regions(Shown):
         remaining coordinates.
         """
         if i is None:
-            if self.stored_polygons is not None:
-                return _areas(*self.stored_polygons, self._free)
+            if self.stored_polygons is not None or self.geometry.is_planar:
+                return _areas(*self.polygons, self._free)
             return np.array([self.volume(k) for k in range(len(self))])
         if self.domain is None and not self.is_bounded(i):
             return np.inf
@@ -256,11 +281,7 @@ class Regions(Shown):
         index = np.arange(len(self))[np.asarray(which)]
         polygons = self.stored_polygons
         if polygons is not None:
-            corners, ptr = polygons
-            sizes = np.diff(ptr)[index]
-            new = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-            take = np.arange(new[-1]) + np.repeat(ptr[index] - new[:-1], sizes)
-            polygons = corners[take], new
+            polygons = taken(*polygons, index)
         return replace(
             self, packed=self.packed[index], points=self.points[index], stored_polygons=polygons
         )

@@ -229,9 +229,9 @@ def _typical(case: Case) -> Plane | None:
 
 def _row_of(case: Case, point: Array) -> int | None:
     """Which row of the data a point is, of those that are used or all of a table."""
-    if case.x is None:
-        return None
     known = case.x if case.table is None else case.table.x
+    if known is None:
+        return None
     same = np.flatnonzero((known == point).all(axis=1))
     if not len(same):
         return None

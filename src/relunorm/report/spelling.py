@@ -76,11 +76,11 @@ def regions_again(case: Case, plane: Plane | None = None) -> dict[str, str]:
     if plane is not None and plane.inputs is not None:
         call, slice_ = _along_inputs(case, plane.inputs), f"{plane.inputs[0]},{plane.inputs[1]}"
     elif plane is not None and plane.marked is not None:
-        call, slice_ = _through(plane), "@points.npy"
+        # The page shows all of the window around them; a domain would clip it.
+        call, slice_, command = _through(plane), "@points.npy", f"relunorm regions {spell.model}"
         if plane.rows is not None:
             slice_ = f"rows:{','.join(map(str, plane.rows))}"
-            if case.domain_from != "data":  # else the domain names the table
-                command += f" {spell.rows}"
+            command += f" {spell.rows}"
     else:
         return _report_again(case, spell)
     return {"call": f"rn.on_plane(model, {call}, {limit})",

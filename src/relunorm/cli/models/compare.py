@@ -40,8 +40,8 @@ def compare(
         bool,
         typer.Option(
             "--top1",
-            help="Ask, too, whether both choose the same class everywhere; the exit code stays "
-            "that of the outputs.",
+            help="Ask, too, whether both choose the same class everywhere; the exit code speaks of "
+            "the outputs all the same.",
         ),
     ] = False,
     before_head: Annotated[
@@ -62,7 +62,8 @@ def compare(
 ) -> None:
     """Decide whether A and B agree over the domain.
 
-    Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
+    Exit code 0: the outputs are equal or within the tolerance; 1: different; 2: bad input; 3:
+    unknown. With --top1, too: in a script, take the verdict on classes from top1 of --json.
     """
     from relunorm.forms.comparison.compare import compare as run
 
@@ -114,8 +115,6 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(f"away from the thresholds of steps: max |A - B| <= {apart}")
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
     console.print(f"tolerance {document['tolerance']:.3g}{follows}")
-    if document["top1"] is not None:
-        _render_classes(console, document["top1"], document["classes"], document["top1_margin"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         for model, outputs, answer in zip(
@@ -123,6 +122,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         ):
             after = "" if answer is None else f" (returns {_short(answer)})"
             console.print(f"{model} there  {_short(outputs)}{after}")
+    if document["top1"] is not None:
+        _render_classes(console, document["top1"], document["classes"], document["top1_margin"])
+        verdict = document["verdict"]
+        console.print(f"exit code {EXIT[verdict]}, for the outputs: {verdict}", markup=False)
 
 
 def _render_classes(
@@ -132,19 +135,19 @@ def _render_classes(
         pair = [top1["first"], top1["second"]]
         one, two = [names[k] for k in pair] if names else pair
         where = _short(top1["witness"])
-        told = f"the two models choose different classes, {one} and {two}, at x = {where}"
+        told = f"classes: A chooses {one} and B {two} at the input {where}"
         if margin is not None:
             from relunorm.arithmetic.floats import at_most
 
             told += (
-                "; wherever they disagree, neither prefers its class to the other's by more than "
+                "\nwherever they disagree, neither prefers its class to the other's by more than "
                 f"{at_most(margin, 3)}"
             )
         told += "\nthis is decided in exact arithmetic, and float32 may not show it"
     elif top1["verdict"] == "same":
-        told = "the two models choose the same class everywhere, proved"
+        told = "classes: A and B choose the same everywhere, proved"
     else:
-        told = "whether the two models always choose the same class was not decided"
+        told = "classes: whether A and B always choose the same was not decided"
     console.print(told, markup=False)
 
 

@@ -177,7 +177,7 @@ def _render(console: Console, document: dict[str, Any], classes: bool, own: bool
         word = word if row["correct"] else "wrong" if asked else "wrong answer"
         cells.append([str(row["row"]), *[str(label)] * classes, word, *_radii(row["radius"])])
     if rows:
-        print_table(console, columns, cells, title="the weakest rows")
+        print_table(console, columns, cells, title=_title(document, rows))
     if document["scale"] is not None:
         console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
@@ -201,6 +201,19 @@ def _render(console: Console, document: dict[str, Any], classes: bool, own: bool
     every = asked or len(curve) == len(steps)
     of = "" if every else " (at some radii; those of every row with --json)"
     print_table(console, heads, shares, title=f"{what} against radius{of}")
+
+
+def _title(document: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """What the table of rows shows: all of them or some, and in which order."""
+    count = f"{len(rows):,} {'valid ' * bool(document['counts']['invalid'])}rows"
+    some = len(rows) > SHOWN
+    if document["radius"] is None:
+        return (
+            f"the {SHOWN} smallest radii of {count}" if some else "rows, the smallest radii first"
+        )
+    if all(row["verdict"] == "robust" and row["correct"] for row in rows):
+        return f"the first {SHOWN} of {count}, all robust" if some else "rows, all robust"
+    return f"the {SHOWN} weakest of {count}" if some else "rows, the weakest first"
 
 
 def _safe(document: dict[str, Any], rows: list[dict[str, Any]]) -> str:

@@ -26,8 +26,12 @@ def maximize(
     model: options.ModelFile,
     domain: Annotated[str, options.DOMAIN],
     direction: Annotated[
-        str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            help="One weight per output: 1,0,-1; or the number of one output: 2. A model's only "
+            "output needs none."
+        ),
+    ] = None,
     time_limit: options.TimeLimit = 60,
     proof: options.Proof = None,
     rational: Annotated[
@@ -54,17 +58,25 @@ def maximize(
             network, where, weights, time_limit, progress=show,
             workers=jobs, backend=backend, scheduler=scheduler, rational=rational,
         )  # fmt: skip
-    what = f"output {weights}"
-    if not isinstance(weights, int):
+    what = f"output {weights or 0}"
+    if isinstance(weights, list):
         what = " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
     written = write_proof(result.certificate, proof)
     note = _no_row(network.columns, result.point)
-    document = {"model": model, "of": what, **result.to_dict(), "proof": written, "note": note}
+    document = {
+        "model": model,
+        "direction": what,
+        **result.to_dict(),
+        "proof": written,
+        "note": note,
+    }
     emit(document, json, lambda console: _render(console, result, what, note))
     raise typer.Exit(0 if result.exact and proof == written else 3)
 
 
-def _weights(text: str, outputs: int) -> int | list[float]:
+def _weights(text: str | None, outputs: int) -> int | list[float] | None:
+    if text is None:
+        return None
     expected = f"write {outputs} numbers with commas, or the number of one output"
     weights = numbers(text, float, f"--direction {text!r} is not understood; {expected}")
     if len(weights) == 1 and outputs > 1 and weights[0].is_integer():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +16,11 @@ from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
     from relunorm.domain import Domain
+    from relunorm.io.table import Table
     from relunorm.network import Network
     from relunorm.regions.partition import Regions
+    from relunorm.regions.planes import Slice
+    from relunorm.report.plane import Plane
 
 #: Inputs up to which all regions of a domain are listed without asking whether that ends.
 FEW_INPUTS = 8
@@ -30,7 +35,9 @@ MESHES = (".obj", ".ply")
 )
 def regions(
     model: options.ModelFile,
-    domain: Annotated[str, typer.Option(help=f"{options.DOMAINS}; or all.")] = "box:-1,1",
+    domain: Annotated[
+        str | None, typer.Option(help=f"{options.DOMAINS}; or all. By default box:-1,1.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -46,7 +53,8 @@ def regions(
             "--slice",
             help="Only the plane of two inputs by number or name, such as 0,3, through the "
             "domain's centre; or that through three inputs: rows:4,17,30 of --data or of a domain "
-            "data:train.csv, or the rows of @points.npy.",
+            "data:train.csv, or the rows of @points.npy; as far as it lies in --domain, without "
+            "one in a window around the three.",
         ),
     ] = None,
     data: Annotated[str | None, options.DATA] = None,
@@ -58,9 +66,13 @@ def regions(
     backend: options.Backend = None,
     scheduler: options.Scheduler = None,
     color: Annotated[
-        str, typer.Option(help="Of a picture: value, gradient, layer or pattern.")
-    ] = "value",
-    output: Annotated[int, typer.Option(help="Which output to draw.")] = 0,
+        str | None,
+        typer.Option(
+            help="Of a picture: value, gradient, layer, pattern or class (the largest output). By "
+            "default class for a classifier of several outputs, unless --output is given."
+        ),
+    ] = None,
+    output: Annotated[int | None, typer.Option(help="Which output to draw; 0 by default.")] = None,
     level: Annotated[float, typer.Option(help="The level of a surface.")] = 0.0,
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Volumes, inradii, degrees and bounds, too.")
@@ -72,63 +84,130 @@ def regions(
 
     Ctrl-C keeps what was found. Exit code 3: the search was stopped before it was complete.
     """
-    import numpy as np
-
     from relunorm.regions.enumerate import regions as enumerate_regions
 
     check_writable(out, "regions", ".npz", *PICTURES, *MESHES)
-    network, where = opened(model, None if domain == "all" else domain)
+    network, where = opened(model, _spelled(domain, plane))
+    if output is not None:
+        color = color or "value"
+    output = output or 0
     if not 0 <= output < network.output_size:
         raise InvalidInputError(f"output {output} does not exist; there are {network.output_size}")
-    labels = "x0", "x1"
     if data is None and (target or drop):
         option = "--target" if target else "--drop"
         raise InvalidInputError(f"{option} names a column of --data, which was not given")
     if data is not None and plane is None:
         raise InvalidInputError("--data is for --slice, which was not given")
+    limits: dict[str, Any] = {
+        "max_regions": max_regions, "time_limit": time_limit, "workers": jobs, "backend": backend,
+        "scheduler": scheduler,
+    }  # fmt: skip
+    document: dict[str, Any] = {"model": model}
+    drawn: Regions | Slice
+    view = None
     if plane is not None:
-        from relunorm.domain import Box
-        from relunorm.regions.planes import restrict
-
-        if data is None:
-            table = table_of(domain, network)
-        else:
+        table = None
+        if data is not None:
             table = parse_table(data, target, drop, network)
+        elif domain is not None:
+            table = table_of(domain, network)
         view = plane_of(network, plane, where, table)
-        labels = view.labels
-        network = restrict(network.folded(), np.stack([view.u, view.v]).T, view.origin)
-        where = Box(np.array(view.window[::2]), np.array(view.window[1::2]))
+        with showing("searching", json or quiet) as report:
+            cut, guess = _sliced(network, view, where, table, progress=report, **limits)
+        found, drawn = cut.regions, cut
+        document["slice"] = _seen(view, cut, where) | {"guess": guess}
     elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:
         raise UnsupportedFormatError(
             f"{out}: a picture of {network.input_size} inputs needs a plane; add --slice 0,1"
         )
-    elif max_regions is None and time_limit is None:
-        _refuse_hopeless(network, where)
-    with showing("searching", json or quiet) as report:
-        found = enumerate_regions(
-            network,
-            where,
-            max_regions=max_regions,
-            time_limit=time_limit,
-            workers=jobs,
-            backend=backend,
-            scheduler=scheduler,
-            progress=report,
-        )
-    document: dict[str, Any] = {"model": model, **found.to_dict()}
+    else:
+        if max_regions is None and time_limit is None:
+            _refuse_hopeless(network, where)
+        with showing("searching", json or quiet) as report:
+            found = drawn = enumerate_regions(network, where, progress=report, **limits)
+    document |= found.to_dict()
     if statistics:
         from relunorm.regions.views.statistics import statistics as measure
 
         document["statistics"] = measure(found, random_state=0).to_dict()
     if out is not None:
-        _write(found, out, color, output, level, labels)
+        _write(found, drawn, out, color, output, level, view)
         document["written"] = str(out)
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.complete else 3)
 
 
+def _spelled(domain: str | None, plane: str | None) -> str | None:
+    """The domain as it is read; None for all of the input space, and for a window around points."""
+    around = plane is not None and plane.startswith(("rows:", "@"))
+    return None if domain == "all" or (domain is None and around) else domain or "box:-1,1"
+
+
+def _sliced(
+    network: Network, view: Plane, where: Domain | None, table: Table | None, **options: Any
+) -> tuple[Slice, str]:
+    """The regions on a plane, its points marked; names of classes, where a table has them.
+
+    Where nobody said which output such a name belongs to, also their order, which is a guess.
+    """
+    from relunorm.questions.classes import as_classes
+    from relunorm.regions.planes import on_plane
+
+    names, labels = view.marks, None if table is None else table.labels
+    if view.rows is not None and labels is not None and labels.ndim == 1:
+        told = (
+            f"{label:g}" if isinstance(label, float) else str(label)
+            for label in labels[list(view.rows)].tolist()
+        )
+        names = tuple(f"{name} ({label})" for name, label in zip(names, told, strict=True))
+    marked = () if view.marked is None else view.marked
+    marks = dict(zip(names, marked, strict=True))
+    found = on_plane(
+        network, view.origin, view.u, view.v, view.window, domain=where, marks=marks, **options
+    )
+    known = None
+    if table is not None and labels is not None and network.output_size > 1 and not found.classes:
+        with suppress(InvalidInputError):  # a column that is nothing to the model
+            known = as_classes(labels, None, network.head, network(table.x))
+    if known is None or len(known[1].names) != network.output_size:
+        return found, ""
+    names = known[1].names
+    return replace(found, classes=names), ", ".join(names) if known[1].guessed else ""
+
+
+def _seen(view: Plane, drawn: Slice, where: Domain | None) -> dict[str, Any]:
+    """What a slice shows of the plane, for the document; and what lies beyond the domain."""
+    part, outside, shown = "clipped to the domain", [], drawn.regions.domain
+    if where is None:
+        part = "no domain was given, so all of the window is shown; --domain clips it"
+    elif shown is not None and shown.as_box is not None:
+        part = "all of it in the domain"
+    if where is not None:
+        points = [] if view.marked is None else view.marked
+        outside = [
+            name
+            for name, at in zip(view.marks, points, strict=True)
+            if not where.contains(at, 1e-9 * where.radius)[0]
+        ]
+    return {
+        "words": view.words,
+        "window": list(view.window),
+        "part": part,
+        "outside": outside,
+        "marks": [
+            {"name": name, "at": drawn.coordinates(at)[0].tolist()} for name, at in drawn.marks
+        ],
+    }
+
+
 def _write(
-    found: Regions, out: Path, color: str, output: int, level: float, labels: tuple[str, str]
+    found: Regions,
+    drawn: Regions | Slice,
+    out: Path,
+    color: str | None,
+    output: int,
+    level: float,
+    view: Plane | None,
 ) -> None:
     ending = out.suffix.lower()
     if ending == ".npz":
@@ -155,8 +234,9 @@ def _write(
     else:
         from relunorm.regions.views.plot import plot_regions
 
-        figure = plot_regions(found, color=color, output=output)
-        figure.axes[0].set(xlabel=labels[0], ylabel=labels[1])
+        figure = plot_regions(drawn, color=color, output=output)
+        if view is not None:
+            figure.axes[0].set(xlabel=view.labels[0], ylabel=view.labels[1])
         figure.savefig(out, dpi=150)
 
 
@@ -190,6 +270,16 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         f"in {document['seconds']:.3g} s by {document['method']}",
         markup=False,
     )
+    if "slice" in document:
+        seen = document["slice"]
+        left, right, low, high = seen["window"]
+        window = f"[{left:.4g}, {right:.4g}] x [{low:.4g}, {high:.4g}]"
+        console.print(f"{seen['words']}, seen in {window}: {seen['part']}", markup=False)
+        if seen["outside"]:
+            console.print(f"outside the domain: {', '.join(seen['outside'])}", markup=False)
+        if seen["guess"]:
+            told = "labels are taken for the classes in this order, which is a guess"
+            console.print(f"{told}: {seen['guess']}", markup=False)
     if document["hidden"]:
         console.print("regions thinner than 1e-10 of the domain exist and are not listed")
     if not document["regions"] and not document["complete"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,16 +21,19 @@ from relunorm.cli.output import (
     markup,
     print_table,
 )
-from relunorm.clock import TIME_LIMIT
+from relunorm.clock import TIME_LIMIT, Clock
 from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from relunorm.cli.training.fit_models import Baseline, Predict
     from relunorm.io.table import Table
     from relunorm.network import Network
 
 #: Distance from an affine function, as a share of the predictions' range, that nobody notices.
 PLANE = 1e-3
+#: Share of a time limit that the simpler models may take.
+SIMPLER = 0.2
 #: Change of a prediction by float32, as a share of the target's range, that is worth a note.
 FLOAT32_SHARE = 1e-3
 
@@ -102,8 +106,8 @@ def fit(
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds, start-up and the simpler models aside; the best network until then is "
-            "kept."
+            help="Seconds, start-up aside; the simpler models get a fifth of them at most, and the "
+            "best network until then is kept."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
@@ -139,13 +143,14 @@ def fit(
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
     train, held = split(table, share, seed, classify)
     check_filled(train, Path(data))
+    clock = Clock(time_limit)
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
         "constraint": None if constraint == "none" else constraint,
         "alpha": _penalty(alpha),
         "n_jobs": jobs,
-        "time_limit": time_limit,
+        "time_limit": clock,
         "random_state": seed,
         "device": device,
         "missing": missing,
@@ -158,8 +163,9 @@ def fit(
         settings["restarts"] = restarts
     elif restarts > 1:
         raise InvalidInputError("--restarts is for regression; --classify has its own starts")
+    simpler = _baselines(train, classify, clock.part(share=SIMPLER))
     model = _fit(train, settings, classify)
-    document = _report(model, table, train, held, data)
+    document = _report(model, simpler, table, train, held, data)
     if out is not None:
         _write(_network(model, table, document), model.stopped_, Path(out))
         document["output"] = out
@@ -238,34 +244,47 @@ def _labels(y: Any) -> Any:
     return y.astype(np.int64) if np.abs(y).max() <= 2.0**53 else y
 
 
-def _compared(model: Any, train: Table, held: Table | None) -> list[dict[str, Any]]:
-    """The network and simpler models, with their errors; the simplest one second.
-
-    Ctrl-C leaves the simpler ones out: it must not cost the network.
-    """
+def _baselines(train: Table, classify: bool, clock: Clock) -> list[Baseline]:
+    """Simpler models; Ctrl-C leaves the rest of them out, for it must not cost the network."""
     from relunorm.cli.training import fit_models
 
-    def errors(name: str, predict: fit_models.Predict) -> dict[str, Any]:
+    fit = fit_models.classification_baselines if classify else fit_models.regression_baselines
+    found: list[Baseline] = []
+    with suppress(KeyboardInterrupt):
+        for baseline in fit(train, clock):
+            found.append(baseline)
+    return found
+
+
+def _compared(
+    model: Any, simpler: list[Baseline], train: Table, held: Table | None
+) -> list[dict[str, Any]]:
+    """The network and simpler models, with their errors; the simplest one second."""
+    from relunorm.cli.training import fit_models
+
+    def errors(name: str, predict: Predict) -> dict[str, Any]:
         if hasattr(model, "classes_"):
             found = fit_models.classification_errors(predict, model.classes_, train, held)
         else:
             found = fit_models.regression_errors(predict, train, held)
         return {"model": name, **found}
 
-    classify = hasattr(model, "classes_")
-    rows = [errors("relu network", model.predict_proba if classify else model.predict)]
-    fit = fit_models.classification_baselines if classify else fit_models.regression_baselines
-    try:
-        return rows + [errors(name, predict) for name, predict in fit(train).items()]
-    except KeyboardInterrupt:
-        return rows
+    own = model.predict_proba if hasattr(model, "classes_") else model.predict
+    known = [(one.name, one.predict) for one in simpler if one.predict is not None]
+    return [errors(name, predict) for name, predict in [("relu network", own), *known]]
 
 
 def _report(
-    model: Any, table: Table, train: Table, held: Table | None, source: str
+    model: Any,
+    simpler: list[Baseline],
+    table: Table,
+    train: Table,
+    held: Table | None,
+    source: str,
 ) -> dict[str, Any]:
     classify = hasattr(model, "classes_")
-    rows = _compared(model, train, held)
+    rows = _compared(model, simpler, train, held)
+    notes = [one.note for one in simpler if one.note] + _better(rows, table, held)
     asked = model.hidden if isinstance(model.hidden, tuple) else (model.hidden,)
     document = {
         "schema": "relunorm.fit/1",
@@ -281,7 +300,7 @@ def _report(
         "iterations": model.n_iter_,
         "stopped": model.stopped_,
         "errors": _finite(rows),
-        "notes": _notes(model, table, train, sum(asked)) + _better(rows, table, held),
+        "notes": _notes(model, table, train, sum(asked)) + notes,
     }
     if classify:
         names = table.classes or [str(value) for value in model.classes_.tolist()]

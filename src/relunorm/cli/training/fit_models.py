@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock
 from relunorm.io.table import Table
 from relunorm.train.scaling import Scaling
 
 Predict = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
-def regression_baselines(train: Table) -> dict[str, Predict]:
+#: Rounds of boosting and iterations of logistic regression, where no clock ends them before.
+ROUNDS, ITERATIONS = 100, 2000
+
+
+class Baseline(NamedTuple):
+    """A simpler model, named after how far the clock let it come; without a prediction: no time."""
+
+    name: str
+    predict: Predict | None
+    note: str = ""
+
+
+def regression_baselines(train: Table, clock: Clock) -> Iterator[Baseline]:
     """A least-squares plane and scikit-learn's histogram boosting with default settings."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.multioutput import MultiOutputRegressor
+    with clock.pause():  # start-up
+        from sklearn.ensemble import HistGradientBoostingRegressor
 
     assert train.y is not None
     ones = np.ones(len(train.x))
@@ -30,28 +44,34 @@ def regression_baselines(train: Table) -> dict[str, Predict]:
     def design(x):
         return np.column_stack([np.ones(len(x)), inputs.apply(fill(x))])
 
-    plane = np.linalg.lstsq(design(train.x), targets.apply(y), rcond=None)[0]
-    trees = MultiOutputRegressor(HistGradientBoostingRegressor(random_state=0))
-    trees.fit(inputs.apply(fill(train.x)), targets.apply(y))
-
     def back(values):
         scaled = values * targets.scale + targets.shift
         return scaled[:, 0] if train.y is not None and train.y.ndim == 1 else scaled
 
-    return {
-        "linear": lambda x: back(design(x) @ plane),
-        "gradient boosting": lambda x: back(trees.predict(inputs.apply(fill(x)))),
-    }
+    wanted = targets.apply(y)
+    plane = np.linalg.lstsq(design(train.x), wanted, rcond=None)[0]
+    yield Baseline("linear", lambda x: back(design(x) @ plane))
+    trees = []
+    for k, column in enumerate(wanted.T):
+        share = clock.part(share=1 / (len(wanted.T) - k))
+        one = HistGradientBoostingRegressor(random_state=0)
+        trees.append(_boosted(one, inputs.apply(fill(train.x)), column, share))
+
+    def boosted(x):
+        at = inputs.apply(fill(x))
+        return back(np.column_stack([one.predict(at) for one in trees]))
+
+    yield _boosting(trees, boosted)
 
 
-def classification_baselines(train: Table) -> dict[str, Predict]:
+def classification_baselines(train: Table, clock: Clock) -> Iterator[Baseline]:
     """Logistic regression on scaled inputs and histogram boosting, both with default settings.
 
     Boosting holds rows out where they are many, some of every class; where a class has too few for
     that, it goes without.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
+    with clock.pause():  # start-up
+        from sklearn.ensemble import HistGradientBoostingClassifier
 
     ones, fill, y = np.ones(len(train.x)), filler(train), np.asarray(train.y)
     inputs = Scaling.of(fill(train.x), ones, "x")
@@ -59,15 +79,61 @@ def classification_baselines(train: Table) -> dict[str, Predict]:
     def scaled(x):
         return inputs.apply(fill(x))
 
-    plane = LogisticRegression(max_iter=2000).fit(scaled(train.x), y)
+    plane, name = _logistic(scaled(train.x), y, clock.part(share=0.5))
+    yield Baseline(name, lambda x: plane.predict_proba(scaled(x)))
     counts = np.unique(y, return_counts=True)[1]
     early: Any = "auto" if counts.min() > 1 and 10 * len(counts) < len(ones) else False
     trees = HistGradientBoostingClassifier(random_state=0, early_stopping=early)
-    trees.fit(scaled(train.x), y)
-    return {
-        "logistic regression": lambda x: plane.predict_proba(scaled(x)),
-        "gradient boosting": lambda x: trees.predict_proba(scaled(x)),
-    }
+    trees = _boosted(trees, scaled(train.x), y, clock)
+    yield _boosting([trees], lambda x: trees.predict_proba(scaled(x)))
+
+
+def _boosted(trees: Any, x: NDArray[np.float64], y: NDArray[Any], clock: Clock) -> Any:
+    """Boosting until its rounds or the clock end, the rounds doubled each time; None: no time."""
+    if clock.expired():
+        return None
+    trees.set_params(warm_start=True, max_iter=1 if clock.limited else ROUNDS)
+    while True:
+        before = clock.elapsed()
+        trees.fit(x, y)
+        rounds = trees.max_iter
+        if (
+            trees.n_iter_ < rounds
+            or rounds == ROUNDS
+            or clock.left() < 2 * (clock.elapsed() - before)
+        ):
+            return trees
+        trees.max_iter = min(2 * rounds, ROUNDS)
+
+
+def _boosting(trees: list[Any], predict: Predict) -> Baseline:
+    name = "gradient boosting"
+    if any(one is None for one in trees):
+        return Baseline(name, None, f"{name} is left out: the time limit left none for it")
+    # One that ends before the rounds it was given has rows held out that no longer get better.
+    cut = [one.max_iter for one in trees if one.n_iter_ == one.max_iter < ROUNDS]
+    return Baseline(f"{name}, {min(cut)} of {ROUNDS} rounds" if cut else name, predict)
+
+
+def _logistic(x: NDArray[np.float64], y: NDArray[Any], clock: Clock) -> tuple[Any, str]:
+    """Logistic regression until it converges or the clock ends, and what to call it."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    plane: Any = LogisticRegression(warm_start=True)
+    plane.max_iter, done = 10 if clock.limited else ITERATIONS, 0
+    while True:
+        before = clock.elapsed()
+        with warnings.catch_warnings():
+            if clock.limited:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            plane.fit(x, y)
+        done += plane.max_iter
+        if max(plane.n_iter_) < plane.max_iter or done >= ITERATIONS:
+            return plane, "logistic regression"
+        if clock.left() < 2 * (clock.elapsed() - before):
+            return plane, f"logistic regression, {done} steps"
+        plane.max_iter = min(2 * plane.max_iter, ITERATIONS - done)
 
 
 def filler(train: Table) -> Predict:

@@ -25,11 +25,13 @@ import scipy.linalg as sl
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import Clock
 from relunorm.errors import InvalidNetworkError
 from relunorm.lipschitz.norms import is_positive_definite, round_up
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.regions.balance import to_size
 
 METHOD = "LipSDP"
 
@@ -41,6 +43,10 @@ STEPS_AT_LEAST = 12
 
 #: A bound this small is as good as zero: nothing is left to improve.
 TINY = 1e-100
+
+#: Exponents of the largest weights of all maps may add up to this: Newton's matrices hold fourth
+#: powers of what is beyond it, and inverses of them.
+HARMLESS = 40
 
 #: Problems smaller than this are solved with one BLAS thread.
 ONE_THREAD = 400
@@ -73,16 +79,22 @@ def lipsdp(network: Network, time_limit: float | Clock | None = None) -> float:
     factorisation with a rounding margin proved S >= 0. Cost: about 30 Newton steps, each a few
     products of matrices of size inputs + units (at most `MAX_SIZE`).
 
+    Raises:
+        InvalidInputError: one unit has weights too far apart for float64 to scale them.
+
     >>> from relunorm.network import Network
     >>> round(lipsdp(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])), 4)  # |x|
     1.0
     """
-    problem = _problem(network.folded())
+    network, exponent = to_size(network.folded(), HARMLESS)
+    return scaled_up(_bound(_problem(network), Clock(time_limit)), exponent)
+
+
+def _bound(problem: _Problem, clock: Clock) -> float:
     if not len(problem.U):
         return _certified(problem, np.zeros(0))
     from threadpoolctl import threadpool_limits
 
-    clock = Clock(time_limit)
     # Below some hundred rows a second BLAS thread costs more than it brings, a busy machine aside.
     # What overflows on the way proves nothing, and says so: the last factorisation fails.
     threads = threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas")

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array
-from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
+from relunorm.regions.geometry.level_pieces import SAME, level_pieces
 from relunorm.regions.partition import Regions
-from relunorm.regions.search.engines import clipped
+from relunorm.regions.search.window import clipped
 
 #: Scores that differ by less than this share of the largest one tie.
 TIED = 1e-9
@@ -164,7 +164,7 @@ def decision_cells(found: Regions) -> DecisionCells:
     _check_domain(found, "decision cells")
     if found.network.output_size < 2:
         raise InvalidInputError("a network of one output has no argmax; use level_set for its sign")
-    flat, ptr = polygons_of(found)
+    flat, ptr = found.polygons
     A, c = found.affine()
     owner = np.repeat(np.arange(len(found)), np.diff(ptr))
     scores = np.einsum("nod,nd->no", A[owner], flat) + c[owner]

@@ -78,18 +78,9 @@ def _only(network: Network, output: int) -> Network:
     return network.replace(output=Affine(terms, network.output.bias[row]))
 
 
-def polygons_of(found: Regions) -> tuple[Array, Numbers]:
-    """The corners of all regions in one array, and where each region's begin."""
-    if found.stored_polygons is not None:
-        return found.stored_polygons
-    corners = [found.vertices(i) for i in range(len(found))]
-    ptr = np.concatenate([[0], np.cumsum([len(c) for c in corners])]).astype(np.int64)
-    return np.concatenate(corners), ptr
-
-
 def _flat_sections(found: Regions, forms: _Forms) -> tuple[list[Array], list[int], list[bool]]:
     """Points of intervals and segments of polygons: corners on the level, and edges across it."""
-    flat, ptr = polygons_of(found)
+    flat, ptr = found.polygons
     d = flat.shape[1]
     owner = np.repeat(np.arange(len(found)), np.diff(ptr))
     value, sign = forms.at(flat, owner)

@@ -281,6 +281,20 @@ class Geometry:
         corners, _ = clip_all(*start, rows, rhs, 1e-13)
         return w.points(corners)
 
+    @property
+    def is_planar(self) -> bool:
+        """Whether cells are polygons, and all of them bounded."""
+        return self.window.dimension == 2 and not self.window.homogeneous
+
+    def outlines(self, packed: NDArray[np.uint8]) -> tuple[Array, NDArray[np.int64]]:
+        """The corners of many polygons, in inputs, and where each one's begin; see `outlines`."""
+        from relunorm.regions.kernels.outlines import outlines
+
+        compiling("the corners of regions")
+        w = self.window
+        corners, ptr = outlines(w.pack(self.network, by_columns=True), packed, w.corners)
+        return w.points(corners), ptr
+
     def _corners_in_space(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """Vertices of a possibly unbounded cell: those of a huge box cut by it, off the box."""
         from relunorm.regions.kernels.corners import box_corners, clip_all

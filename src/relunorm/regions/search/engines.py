@@ -25,8 +25,6 @@ from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Wo
 from relunorm.sweep.backends import Placement, ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
-_SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
-
 
 def search(
     method: str, network: Network, window: Window, workers: int, budget: Budget
@@ -81,7 +79,7 @@ def _single(window: Window, method: str) -> Batch:
     found = Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
     if method != "polygons":
         return found
-    corners = _outline(window)
+    corners = window.corners
     return found._replace(corners=corners, ptr=np.array([0, len(corners)]))
 
 
@@ -102,7 +100,7 @@ class PolygonWork(Work):
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
         from relunorm.regions.kernels import polygons
 
-        return cls(polygons, net, polygons.new_search(net, _outline(window)), stop)
+        return cls(polygons, net, polygons.new_search(net, window.corners), stop)
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
@@ -164,36 +162,6 @@ class TreeWork(Work):
 
     def failures(self) -> int:
         return self._engine.failures(self._search)
-
-
-def _outline(window: Window) -> NDArray[np.float64]:
-    """The corners of a two-dimensional window, in order."""
-    corners = _SQUARE
-    for row, bound in zip(window.rows, window.rhs, strict=True):
-        corners = clipped(corners, bound - corners @ row, 1e-13)
-    return corners
-
-
-def clipped(
-    polygon: NDArray[np.float64], value: NDArray[np.float64], noise: float
-) -> NDArray[np.float64]:
-    """The part of a convex polygon where an affine function is not negative.
-
-    Args:
-        value: the function at the corners. noise: how far from 0 counts as 0.
-    """
-    value = np.where(np.abs(value) <= noise, 0.0, value)
-    if (value >= 0).all():
-        return polygon
-    kept = []
-    for i in range(len(polygon)):
-        j = (i + 1) % len(polygon)
-        if value[i] >= 0:
-            kept.append(polygon[i])
-        if (value[i] > 0) != (value[j] > 0) and value[i] != 0 and value[j] != 0:
-            share = value[i] / (value[i] - value[j])
-            kept.append(polygon[i] + share * (polygon[j] - polygon[i]))
-    return np.array(kept).reshape(-1, 2)
 
 
 #: Parts of a search, whatever the backend and its workers: the same parts, the same bits.

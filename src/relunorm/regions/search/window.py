@@ -60,6 +60,14 @@ class Window:
         """Points of the window: the start, and where the axes through it leave the window."""
         return _star(self.start, self.lo, self.hi, self.rows, self.rhs)
 
+    @cached_property
+    def corners(self) -> Array:
+        """The corners of a window of two coordinates, in order."""
+        corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+        for row, bound in zip(self.rows, self.rhs, strict=True):
+            corners = clipped(corners, bound - corners @ row, 1e-13)
+        return corners
+
     def pack(self, network: Network, by_columns: bool = False) -> Packed:
         """The network in the window's coordinates, brought to size; see `pack.pack`."""
         if self.homogeneous:
@@ -137,6 +145,26 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
         rates = steps @ walls.T
         reach = np.where(rates > 1e-14, np.maximum(slack, 0.0) / rates, np.inf).min(axis=1)
     return np.concatenate([start[None], start + 0.999 * reach[:, None] * steps])
+
+
+def clipped(polygon: Array, value: Array, noise: float) -> Array:
+    """The part of a convex polygon where an affine function is not negative.
+
+    Args:
+        value: the function at the corners. noise: how far from 0 counts as 0.
+    """
+    value = np.where(np.abs(value) <= noise, 0.0, value)
+    if (value >= 0).all():
+        return polygon
+    kept = []
+    for i in range(len(polygon)):
+        j = (i + 1) % len(polygon)
+        if value[i] >= 0:
+            kept.append(polygon[i])
+        if (value[i] > 0) != (value[j] > 0) and value[i] != 0 and value[j] != 0:
+            share = value[i] / (value[i] - value[j])
+            kept.append(polygon[i] + share * (polygon[j] - polygon[i]))
+    return np.array(kept).reshape(-1, 2)
 
 
 def _check_interior(window: Window, domain: Domain) -> None:

@@ -185,7 +185,8 @@ def _polygons(found: Regions) -> list[list[float | None]]:
     assert found.domain is not None
     box = found.domain.bounding_box
     span = float(2 * box.halfwidth.max())
-    return [rounded(found.vertices(i), span) for i in range(len(found))]
+    corners, ptr = found.polygons
+    return [rounded(part, span) for part in np.split(corners, ptr[1:-1])] if len(found) else []
 
 
 def _outlines(drawn: Regions, clock: Clock) -> dict[str, Any]:
