@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.highs import maximization
 from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
@@ -207,11 +208,8 @@ class Relaxation:
         tilt: dict[int, Array] = {}
         offset: dict[int, Array] = {}
         top = self.problem.rows(self.index, np.array([unit]))
-        pending = {source: sign * matrix[0] for source, matrix in top.items()}
-        for layer in range(self.index - 1, -1, -1):
-            lam = pending.pop(layer + 1, None)
-            if lam is None:
-                continue
+        walk = LinearBound(0.0, {source: sign * matrix[0] for source, matrix in top.items()})
+        for layer, lam in walk.layers(self.index):
             kink = self.problem.kinks[layer]
             if kink.linear or kink.step:
                 a = lam * (kink.above if kink.linear else 0.0)
@@ -221,9 +219,7 @@ class Relaxation:
                 shift = wanted[layer] - np.where(open_, lam * line, 0.0)
                 tilt[layer], offset[layer] = share[None], shift[None]
                 a = lam * line + shift
-            for source, matrix in self.problem.maps[layer].terms.items():
-                below = matrix.T @ a
-                pending[source] = pending[source] + below if source in pending else below
+            walk.pull(a, self.problem.maps[layer].bias, self.problem.maps[layer].terms)
         return Slopes(tilt, offset, multipliers)
 
     def _line(self, layer: int, lam: Vector, wanted: Vector) -> tuple[Vector, Vector]:
