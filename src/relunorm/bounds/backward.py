@@ -30,27 +30,28 @@ class LinearBound:
         value: what does not depend on values any more.
         on: coefficients by value.
         times: products of slopes and the matrices of maps.
-
-    Attributes:
-        size, lost: what was added up in absolute values, and what underflow can hide, where the
-            walker keeps count of them for `safe`.
+        size: what was added up so far, in absolute values. Whoever walks adds to it, and to
+            ``lost`` what underflow can hide, where `safe` is asked for at the end.
     """
 
     def __init__(
-        self, value: Any, on: dict[int, Any], times: Callable[[Any, Any], Any] = matmul
+        self,
+        value: Any,
+        on: dict[int, Any],
+        times: Callable[[Any, Any], Any] = matmul,
+        size: Any = 0.0,
     ) -> None:
-        self.value, self.on, self._times = value, on, times
-        self.size: Any = 0.0
-        self.lost = 0.0
+        self.value, self.on, self.size, self.lost = value, on, size, 0.0
+        self._times = times
 
     def layers(self, index: int, first: int = 0) -> Iterator[tuple[int, Any]]:
-        """Layers between map ``index`` and ``first``, the last first, and coefficients on their
-        values, to be replaced before the next."""
+        """From map ``index`` down to ``first``: every layer that counts, and the coefficients on
+        its values, which are taken away."""
         for layer in range(index - 1, first - 1, -1):
             if layer + 1 in self.on:
                 yield layer, self.on.pop(layer + 1)
 
-    def pull(self, a: Any, bias: Any, terms: Mapping[int, Any], rest: Any = 0.0) -> None:
+    def pull(self, a: Any, bias: Any, terms: Mapping[int, Any], rest: Any = 0) -> None:
         """Replace ``a @ z + rest`` by what z = sum of terms[k] v_k + bias reads."""
         self.value = self.value + (rest + a @ bias)
         for source, matrix in terms.items():

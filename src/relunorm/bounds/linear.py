@@ -102,12 +102,11 @@ def _descend(
     slopes: Slopes,
 ) -> Vector:
     affine = problem.maps[index]
-    bias, on = affine.bias[rows], {}
-    walk = LinearBound(signs * bias, on)
-    walk.size = np.abs(bias)
-    for source, matrix in affine.terms.items():
-        on[source] = mx.scale_rows(matrix[rows], signs)
-        walk.size = walk.size + abs(on[source]) @ bounds.span(source)
+    bias = affine.bias[rows]
+    on = {s: mx.scale_rows(matrix[rows], signs) for s, matrix in affine.terms.items()}
+    walk = LinearBound(signs * bias, on, size=np.abs(bias))
+    for source, lam in on.items():
+        walk.size = walk.size + abs(lam) @ bounds.span(source)
     for layer, lam in walk.layers(index):
         affine = problem.maps[layer]
         a, rest = _through(problem.kinks[layer], mx.compact(lam), bounds, layer, slopes)
@@ -120,8 +119,8 @@ def _descend(
             walk.size += size @ (matrix @ span)
             walk.lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
         walk.pull(a, affine.bias, affine.terms, rest)
-    if 0 in on:
-        top, weight = problem.reach.support_upper(mx.dense(on[0]), slopes.multipliers)
+    if 0 in walk.on:
+        top, weight = problem.reach.support_upper(mx.dense(walk.on[0]), slopes.multipliers)
         walk.value, walk.size = walk.value + top, walk.size + weight
     return walk.safe(problem.operations)
 

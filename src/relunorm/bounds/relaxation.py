@@ -8,11 +8,13 @@ in [0, 1] places it, and the fixed rule takes the side that reaches further.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from relunorm.matrix import Array, Vector
+from relunorm.network import Activation
 
 #: Of floats in kernels: what a product can lose, relatively and to underflow.
 EPS, TINY = 2.220446049250313e-16, 1e-300
@@ -48,10 +50,22 @@ class Kink:
     ``act(z) = below * z`` for z < 0, ``above * z`` for z > 0; a step is 0, at_zero, 1 instead.
     """
 
-    below: float
-    above: float
+    below: Any
+    above: Any
     step: bool
-    at_zero: float = 0.0
+    at_zero: Any = 0.0
+
+    @classmethod
+    def of(cls, activation: Activation) -> Kink:
+        """Of the units of a layer."""
+        return cls(*activation.slopes, activation.kind == "step", activation.at_zero)
+
+    @property
+    def exact(self) -> Kink:
+        """The same in fractions: lines over ends that are fractions, too, are not rounded."""
+        numbers = self.below, self.above, self.at_zero
+        below, above, at_zero = (Fraction(float(x)) for x in numbers)
+        return Kink(below, above, self.step, at_zero)
 
     @property
     def linear(self) -> bool:
@@ -59,7 +73,7 @@ class Kink:
         return not self.step and self.below == self.above
 
     @property
-    def gap(self) -> float:
+    def gap(self) -> Any:
         """above - below: positive for a convex kink, negative for a concave one."""
         return self.above - self.below
 
@@ -114,20 +128,20 @@ def slope(
 
 def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
     """`chord` of every unit, or the only side there is."""
-    top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
+    top, bottom = np.maximum(upper, 0), np.minimum(lower, 0)
     width = top - bottom
-    share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)
+    share = np.where(width > 0, top / np.where(width > 0, width, 1), 0)
     return kink.below + fixed_sides(share, lower, upper) * kink.gap
 
 
 def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
     """``share`` where the sign is open, 1 where z >= 0 and 0 where z <= 0 for sure."""
-    return np.where(upper <= 0, 0.0, np.where(lower >= 0, 1.0, share))
+    return np.where(upper <= 0, 0, np.where(lower >= 0, 1, share))
 
 
 def default_tilt(lower: Array, upper: Array) -> Array:
     """`tangent` of every unit, as a share of the way from one side to the other."""
-    return np.where(upper > -lower, 1.0, 0.0)
+    return (upper > -lower).astype(upper.dtype)
 
 
 def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> Array:
@@ -137,8 +151,8 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
         return np.maximum(rest * lower, rest * upper)
     if kink.step:
         ends = [
-            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0.0)), -np.inf),
-            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0.0), -a * upper), -np.inf),
+            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0)), -np.inf),
+            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0), -a * upper), -np.inf),
             np.where((lower <= 0) & (upper >= 0), lam * kink.at_zero, -np.inf),
         ]
         return np.maximum.reduce(ends)
@@ -146,7 +160,7 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     at_lower = np.where(lower < 0, left, right) * lower
     at_upper = np.where(upper > 0, right, left) * upper
     ends = np.maximum(at_lower, at_upper)
-    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0.0), ends)
+    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0), ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -297,8 +297,7 @@ class PairedBounds:
         Cost: as two backward passes of `relunorm.bounds.linear`.
         """
         index, count = len(self.layers), len(g) if a is None else len(a)
-        walk = LinearBound(np.zeros(count), {})
-        walk.size = np.zeros(count)
+        walk = LinearBound(np.zeros(count), {}, size=np.zeros(count))
         self._pull(walk, index, a, g)
         for layer, A in walk.layers(index):
             known = self.layers[layer]
