@@ -21,7 +21,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
-from relunorm.arithmetic.dyadic import Objects, objects
+from relunorm.arithmetic.dyadic import Objects, fractions, objects
 from relunorm.bounds.exact import exact_bound
 from relunorm.bounds.problem import Group
 from relunorm.bounds.relaxation import Kink
@@ -36,7 +36,6 @@ from relunorm.search.rational_programme import (
     Form,
     Place,
     Row,
-    as_fractions,
     dot,
     solve,
 )
@@ -93,16 +92,16 @@ def place_of(domain: Domain) -> Place:
             f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
         )
     A, b = domain.half_spaces
-    rows, rhs = [as_fractions(row) for row in A], as_fractions(b)
+    rows, rhs = [fractions(row).tolist() for row in A], fractions(b).tolist()
     if domain.only_rows:
         return _bounded(rows, rhs, domain.bounding_box)
     lo, hi = domain.outer_ends()
-    return Place(as_fractions(lo), as_fractions(hi), tuple(rows), tuple(rhs))
+    return Place(fractions(lo).tolist(), fractions(hi).tolist(), tuple(rows), tuple(rhs))
 
 
 def _bounded(rows: list[Row], rhs: Row, box: Box) -> Place:
     """A polytope with the box around it, which floats guess: a wider one must not touch it."""
-    lo, hi = as_fractions(box.lo), as_fractions(box.hi)
+    lo, hi = fractions(box.lo).tolist(), fractions(box.hi).tolist()
     wide = [abs(a) + abs(b) + 1 for a, b in zip(lo, hi, strict=True)]
     lo = [a - w for a, w in zip(lo, wide, strict=True)]
     hi = [b + w for b, w in zip(hi, wide, strict=True)]
@@ -142,7 +141,10 @@ class _Search:
         self.entries = [_entries(affine) for affine in self.maps]
         self.kinks = [Kink.of(layer.activation).exact for layer in network.layers]
         self.goals = [
-            [(as_fractions(-row), Fraction(float(end))) for row, end in zip(A, b, strict=True)]
+            [
+                (fractions(-row).tolist(), Fraction(float(end)))
+                for row, end in zip(A, b, strict=True)
+            ]
             for A, b in groups
         ]
         self.best: Fraction | None = None
@@ -157,7 +159,7 @@ class _Search:
         """Begin with the value at a point."""
         outputs = exact_output(self.network, point)
         values = (min(dot(row, outputs) + end for row, end in goals) for goals in self.goals)
-        self.best, self.point = max(values), tuple(as_fractions(point))
+        self.best, self.point = max(values), tuple(fractions(point))
 
     def explore(self, place: Place, forms: list[list[Form]]) -> bool:
         """Look at a part whose first values are known as forms of the input; False if stopped."""
@@ -300,7 +302,7 @@ def _entries(affine: Affine) -> Entries:
         dense = mx.dense(matrix)
         for j, k in zip(*np.nonzero(dense), strict=True):
             rows[j].setdefault(source, []).append((int(k), Fraction(float(dense[j, k]))))
-    return rows, as_fractions(affine.bias)
+    return rows, fractions(affine.bias).tolist()
 
 
 def _pulled(entries: Entries, forms: list[list[Form]]) -> list[Form]:

@@ -211,13 +211,8 @@ def _meet(
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What z and e of a map read.
-
-    Attributes:
-        e: matrices of e, on values and (under ``~k``) on differences.
-        own, far: the sizes that are summed up in z and e.
-        lost: what products can lose to underflow.
-    """
+    """A map with the matrices of its e (differences under ``~k``), the sizes that are summed up
+    in z and in e, and what products can lose to underflow."""
 
     affine: PairedMap
     e: dict[int, Matrix]
@@ -252,10 +247,6 @@ class PairedBounds:
         self.noise: list[Vector] = []
         self._reads: dict[int, _Read] = {}
 
-    def gap(self, value: int) -> Vector | None:
-        """max |d| of value k, entry by entry; None if there is no d."""
-        return self.layers[value - 1].gap if value else self.apart
-
     def _read(self, index: int) -> _Read:
         """A map, made ready while it is the same."""
         affine = self.maps[index]
@@ -263,8 +254,8 @@ class PairedBounds:
             return self._reads[index]
         own, far, lost, e = np.abs(affine.b), np.abs(affine.shift), 0.0, dict(affine.D)
         for source in affine.W:
-            span = self.layers[source - 1].span if source else self.reach.span
-            gap = self.gap(source)
+            known = self.layers[source - 1] if source else None
+            span, gap = (known.span, known.gap) if known else (self.reach.span, self.apart)
             own = own + abs(affine.W[source]) @ span
             far = far + abs(affine.D[source]) @ span
             lost += float(span[np.isfinite(span)].sum())
@@ -296,7 +287,9 @@ class PairedBounds:
 
         Cost: as two backward passes of `relunorm.bounds.linear`.
         """
-        index, count = len(self.layers), len(g) if a is None else len(a)
+        index, given = len(self.layers), a if a is not None else g
+        assert given is not None
+        count = len(given)
         walk = LinearBound(np.zeros(count), {}, size=np.zeros(count))
         self._pull(walk, index, a, g)
         for layer, A in walk.layers(index):
