@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import matmul
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import rounded_up, slack
 from relunorm.matrix import Vector
+
+Times: TypeAlias = Callable[[Any, Any], Any]
 
 
 class LinearBound:
@@ -34,15 +36,8 @@ class LinearBound:
             ``lost`` what underflow can hide, where `safe` is asked for at the end.
     """
 
-    def __init__(
-        self,
-        value: Any,
-        on: dict[int, Any],
-        times: Callable[[Any, Any], Any] = matmul,
-        size: Any = 0.0,
-    ) -> None:
-        self.value, self.on, self.size, self.lost = value, on, size, 0.0
-        self._times = times
+    def __init__(self, value: Any, on: dict[int, Any], times: Times = matmul, size: Any = 0.0):
+        self.value, self.on, self.size, self.lost, self._times = value, on, size, 0.0, times
 
     def layers(self, index: int, first: int = 0) -> Iterator[tuple[int, Any]]:
         """From map ``index`` down to ``first``: every layer that counts, and the coefficients on
@@ -51,9 +46,9 @@ class LinearBound:
             if layer + 1 in self.on:
                 yield layer, self.on.pop(layer + 1)
 
-    def pull(self, a: Any, bias: Any, terms: Mapping[int, Any], rest: Any = 0) -> None:
+    def pull(self, a: Any, bias: Any, terms: Mapping[int, Any], rest: Any = None) -> None:
         """Replace ``a @ z + rest`` by what z = sum of terms[k] v_k + bias reads."""
-        self.value = self.value + (rest + a @ bias)
+        self.value = self.value + (a @ bias if rest is None else rest + a @ bias)
         for source, matrix in terms.items():
             below = self._times(a, matrix)
             self.on[source] = mx.add(self.on[source], below) if source in self.on else below

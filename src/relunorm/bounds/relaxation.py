@@ -63,8 +63,7 @@ class Kink:
     @property
     def exact(self) -> Kink:
         """The same in fractions: lines over ends that are fractions, too, are not rounded."""
-        numbers = self.below, self.above, self.at_zero
-        below, above, at_zero = (Fraction(float(x)) for x in numbers)
+        below, above, at_zero = (Fraction(float(x)) for x in (self.below, self.above, self.at_zero))
         return Kink(below, above, self.step, at_zero)
 
     @property
@@ -120,27 +119,33 @@ def slope(
     elif kink.step:
         a = np.zeros_like(lam)
     else:
-        share = default_tilt(lower, upper) if tilt is None else tilt
-        line = kink.below + fixed_sides(share, lower, upper) * kink.gap
+        share = default_tilt(lower, upper) if tilt is None else fixed_sides(tilt, lower, upper)
+        line = kink.below + share * kink.gap
         a = lam * np.where(lam * kink.gap > 0, chord_slope(kink, lower, upper), line)
     return a if offset is None else a + offset
 
 
 def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
     """`chord` of every unit, or the only side there is."""
-    top, bottom = np.maximum(upper, 0), np.minimum(lower, 0)
+    top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
     width = top - bottom
-    share = np.where(width > 0, top / np.where(width > 0, width, 1), 0)
+    share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)
     return kink.below + fixed_sides(share, lower, upper) * kink.gap
 
 
 def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
     """``share`` where the sign is open, 1 where z >= 0 and 0 where z <= 0 for sure."""
-    return np.where(upper <= 0, 0, np.where(lower >= 0, 1, share))
+    zero, one = _zero_one(lower)
+    return np.where(upper <= 0, zero, np.where(lower >= 0, one, share))
+
+
+def _zero_one(like: Array) -> tuple[Any, Any]:
+    """0 and 1: whole for fractions, which a float would round, else floats, which need no cast."""
+    return (0, 1) if like.dtype.kind == "O" else (0.0, 1.0)
 
 
 def default_tilt(lower: Array, upper: Array) -> Array:
-    """`tangent` of every unit, as a share of the way from one side to the other."""
+    """`tangent` of every unit, as a share of the way between its sides; the only side there is."""
     return (upper > -lower).astype(upper.dtype)
 
 
@@ -149,10 +154,12 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     if kink.linear:
         rest = lam * kink.above - a
         return np.maximum(rest * lower, rest * upper)
+    zero, _ = _zero_one(lower)
     if kink.step:
+        left, right = np.minimum(upper, zero), np.maximum(lower, zero)
         ends = [
-            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0)), -np.inf),
-            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0), -a * upper), -np.inf),
+            np.where(lower < 0, np.maximum(-a * lower, -a * left), -np.inf),
+            np.where(upper > 0, lam + np.maximum(-a * right, -a * upper), -np.inf),
             np.where((lower <= 0) & (upper >= 0), lam * kink.at_zero, -np.inf),
         ]
         return np.maximum.reduce(ends)
@@ -160,7 +167,7 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     at_lower = np.where(lower < 0, left, right) * lower
     at_upper = np.where(upper > 0, right, left) * upper
     ends = np.maximum(at_lower, at_upper)
-    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0), ends)
+    return np.where((lower < 0) & (upper > 0), np.maximum(ends, zero), ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.relaxation import chord_slope, default_tilt
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Array, Vector
 
@@ -60,7 +60,7 @@ class _Stage:
             chord = chord_slope(kink, lower, upper)
             self.up = _single(np.where(free, (kink.below - chord) * lower, 0.0))
             self.down = np.float32(0.0)
-            self.rule = _single(fixed_sides(default_tilt(lower, upper), lower, upper))
+            self.rule = _single(default_tilt(lower, upper))
             self.free = free
         else:
             chord = np.full_like(lower, 0.0 if kink.step else kink.above)

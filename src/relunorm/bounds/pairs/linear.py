@@ -287,9 +287,7 @@ class PairedBounds:
 
         Cost: as two backward passes of `relunorm.bounds.linear`.
         """
-        index, given = len(self.layers), a if a is not None else g
-        assert given is not None
-        count = len(given)
+        index, count = len(self.layers), next(len(x) for x in (a, g) if x is not None)
         walk = LinearBound(np.zeros(count), {}, size=np.zeros(count))
         self._pull(walk, index, a, g)
         for layer, A in walk.layers(index):
