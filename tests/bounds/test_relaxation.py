@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from relunorm.arithmetic.dyadic import fractions
 from relunorm.bounds import kernel
 from relunorm.bounds.relaxation import (
     Kink,
@@ -15,6 +16,8 @@ from relunorm.bounds.relaxation import (
     default_tilt,
     lines,
     relu_chord,
+    remainder,
+    slope,
     tangent,
 )
 from relunorm.compiled.jit import kernel as compiled
@@ -54,6 +57,34 @@ def test_arrays_numbers_and_fractions_agree(kink: Kink) -> None:
         side = tangent(kink.below, kink.above, a, b)
         assert side == (kink.above if tilts[k] == 1.0 else kink.below)
         assert side == tangent(*map(Fraction, (kink.below, kink.above, a, b)))
+
+
+@pytest.mark.parametrize("kink", [*KINKS, Kink(1.0, 1.0, False), Kink(0.0, 0.0, True, 0.25)])
+def test_fractions_are_not_rounded(kink: Kink) -> None:
+    """The slope of the rule, and the least line of that slope that lies above."""
+    low, high = intervals()
+    high[:40], low[40:80], high[80:90], low[90:100] = low[:40] / 2, high[40:80] / 2, 0.0, 0.0
+    low, high = fractions(low), fractions(high)
+    lam = fractions(np.random.default_rng(5).normal(size=len(low))) / 3
+    lam[::17] = Fraction(0)
+    exact, any_slope = kink.exact, fractions(low.astype(float) % 3 - 1)
+    a = slope(exact, lam, low, high)
+    rest = remainder(exact, lam, a, low, high)
+    other = remainder(exact, lam, any_slope, low, high)
+    for j, (w, first, last) in enumerate(zip(lam, low, high, strict=True)):
+        sides, bent = (exact.below, exact.above), first < 0 < last
+        convex = bent and w * exact.gap > 0
+        assert a[j] == w * (chord(*sides, first, last) if convex else tangent(*sides, first, last))
+        values = [(z, w * z * (sides[1] if z > 0 else sides[0])) for z in (first, last)]
+        values += [(Fraction(0), Fraction(0))] if bent else []
+        if kink.step:
+            values = [(z, w * (z > 0)) for z in (first, last) if z]
+            values += [(Fraction(0), Fraction(0))] if first < 0 <= last else []
+            values += [(Fraction(0), w)] if first <= 0 < last else []
+            values += [(Fraction(0), w * exact.at_zero)] if first <= 0 <= last else []
+        assert rest[j] == max(v - a[j] * z for z, v in values)
+        assert other[j] == max(v - any_slope[j] * z for z, v in values)
+        assert all(isinstance(x[j], (Fraction, int)) for x in (a, rest, other))
 
 
 def test_what_is_compiled_is_the_same() -> None:

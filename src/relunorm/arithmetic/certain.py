@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relunorm.arithmetic.dyadic import Dyadic, dyadic, product
+from relunorm.arithmetic.dyadic import Dyadic, dyadic, objects, product
 from relunorm.arithmetic.floats import SMALLEST, gamma, slack
 from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Network
@@ -93,7 +91,7 @@ def _input(point: Vector | Sequence[Fraction]) -> tuple[int, Dyadic]:
     fractions = [x if isinstance(x, Fraction) else Fraction(float(x)) for x in entries]
     over = lcm(*(x.denominator for x in fractions))
     whole = [x.numerator * (over // x.denominator) for x in fractions]
-    return over, Dyadic(_objects(whole), 0)
+    return over, Dyadic(objects(whole), 0)
 
 
 def _affine(affine: Affine, values: Sequence[Dyadic], over: int) -> Dyadic:
@@ -111,16 +109,10 @@ def _activated(activation: Activation, z: Dyadic, over: int) -> Dyadic:
         numerator, denominator = float(activation.at_zero).as_integer_ratio()
         levels = (numerator * over, denominator * over, 0)  # at 0, above, below
         whole = [levels[0 if n == 0 else 1 if n > 0 else 2] for n in z.whole.tolist()]
-        return Dyadic(_objects(whole), 1 - denominator.bit_length())
+        return Dyadic(objects(whole), 1 - denominator.bit_length())
     numerator, denominator = float(activation.slopes[0]).as_integer_ratio()
     whole = [n * denominator if n > 0 else n * numerator for n in z.whole.tolist()]
-    return Dyadic(_objects(whole), z.exponent + 1 - denominator.bit_length())
-
-
-def _objects(whole: list[int]) -> NDArray[Any]:
-    array = np.empty(len(whole), dtype=object)
-    array[:] = whole
-    return array
+    return Dyadic(objects(whole), z.exponent + 1 - denominator.bit_length())
 
 
 def satisfied(network: Network, point: Vector, A: Array, b: Vector) -> bool | None:

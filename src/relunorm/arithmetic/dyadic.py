@@ -6,10 +6,11 @@ About ten times as fast as `fractions.Fraction`, which looks for common divisors
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,15 +21,18 @@ from relunorm.matrix import Matrix
 #: Bits of a float64's significand.
 BITS = 53
 
+#: A vector of Python's own numbers, whole ones or fractions.
+Objects: TypeAlias = NDArray[Any]
+
 
 @dataclass(frozen=True, eq=False)
 class Dyadic:
     """The vector ``whole * 2**exponent``, where ``whole`` holds Python integers."""
 
-    whole: NDArray[Any]
+    whole: Objects
     exponent: int
 
-    def shifted(self, exponent: int) -> NDArray[Any]:
+    def shifted(self, exponent: int) -> Objects:
         """The integers of the same numbers over a smaller, or the same, exponent."""
         return self.whole << (self.exponent - exponent)
 
@@ -73,6 +77,16 @@ def product(matrix: Matrix, vector: Dyadic) -> Dyadic:
     terms = (entries.whole * vector.whole[columns]).tolist()
     stops = ends.tolist()
     sums = [sum(terms[a:b]) for a, b in pairwise(stops)]
-    total = np.empty(len(sums), dtype=object)
-    total[:] = sums
-    return Dyadic(total, entries.exponent + vector.exponent)
+    return Dyadic(objects(sums), entries.exponent + vector.exponent)
+
+
+def objects(numbers: Sequence[Any]) -> Objects:
+    """Python's numbers as a vector that keeps them as they are."""
+    array = np.empty(len(numbers), dtype=object)
+    array[:] = numbers
+    return array
+
+
+def fractions(values: ArrayLike) -> Objects:
+    """Finite floats as a vector of fractions."""
+    return objects([Fraction(x) for x in np.asarray(values, dtype=np.float64).ravel().tolist()])

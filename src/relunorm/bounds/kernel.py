@@ -1,4 +1,4 @@
-"""The one backward linear bound, compiled, on a network in triangular form.
+"""The backward linear bound of searches and their proofs, compiled, on a triangular form.
 
 On a box (and maybe half-spaces) a piecewise linear network is n relu units and some linear rows,
 

@@ -27,7 +27,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
+from relunorm.arithmetic.floats import SMALLEST
+from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.relaxation import Kink, remainder, slope
 from relunorm.clock import NO_LIMIT, Clock
@@ -100,35 +101,28 @@ def _descend(
     signs: Vector,
     slopes: Slopes,
 ) -> Vector:
-    bias = problem.maps[index].bias[rows]
-    value, magnitude = signs * bias, np.abs(bias)
-    lost = 0.0  # to coefficients that underflow
-    pending: dict[int, Matrix] = {}
-    for source, matrix in problem.maps[index].terms.items():
-        pending[source] = mx.scale_rows(matrix[rows], signs)
-        magnitude = magnitude + abs(pending[source]) @ bounds.span(source)
-    for layer in range(index - 1, -1, -1):
-        lam = pending.pop(layer + 1, None)
-        if lam is None:
-            continue
+    affine = problem.maps[index]
+    bias = affine.bias[rows]
+    on = {s: mx.scale_rows(matrix[rows], signs) for s, matrix in affine.terms.items()}
+    walk = LinearBound(signs * bias, on, size=np.abs(bias))
+    for source, lam in on.items():
+        walk.size = walk.size + abs(lam) @ bounds.span(source)
+    for layer, lam in walk.layers(index):
         affine = problem.maps[layer]
         a, rest = _through(problem.kinks[layer], mx.compact(lam), bounds, layer, slopes)
-        value += rest + a @ affine.bias
         size = abs(a)
         reach = np.maximum(np.abs(bounds.lower[layer]), np.abs(bounds.upper[layer]))
-        magnitude = magnitude + size @ (reach + np.abs(affine.bias))
-        magnitude += abs(lam) @ bounds.span(layer + 1)
-        for source, matrix in affine.terms.items():
-            below = a @ matrix
-            pending[source] = mx.add(pending[source], below) if source in pending else below
+        walk.size = walk.size + size @ (reach + np.abs(affine.bias))
+        walk.size += abs(lam) @ bounds.span(layer + 1)
+        for source, matrix in problem.absolute[layer].items():
             span = bounds.span(source)
-            magnitude += size @ (problem.absolute[layer][source] @ span)
-            lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
-    if 0 in pending:
-        top, weight = problem.reach.support_upper(mx.dense(pending[0]), slopes.multipliers)
-        value, magnitude = value + top, magnitude + weight
-    result = rounded_up(value, slack(magnitude, problem.operations) + lost)
-    return np.where(np.isnan(result), np.inf, result)
+            walk.size += size @ (matrix @ span)
+            walk.lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
+        walk.pull(a, affine.bias, affine.terms, rest)
+    if 0 in walk.on:
+        top, weight = problem.reach.support_upper(mx.dense(walk.on[0]), slopes.multipliers)
+        walk.value, walk.size = walk.value + top, walk.size + weight
+    return walk.safe(problem.operations)
 
 
 def _through(

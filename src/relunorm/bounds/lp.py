@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.highs import maximization
 from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides, slope
 from relunorm.matrix import Array, Vector
 from relunorm.network import Affine
 
@@ -124,11 +125,11 @@ class Relaxation:
             ("side", np.full(len(units), kink.above), np.zeros(len(units))),
             ("side", np.full(len(units), kink.below), np.zeros(len(units))),
         )
-        for name, slope, rest in lines:
-            limit = slope * constant + rest
+        for name, steep, rest in lines:
+            limit = steep * constant + rest
             below = (name == "chord") == (kink.gap > 0)
             low, high = (-none, limit) if below else (limit, none)
-            self.rows.append(_Rows(name, layer, units, slope, own - slope[:, None] * z, low, high))
+            self.rows.append(_Rows(name, layer, units, steep, own - steep[:, None] * z, low, high))
 
     def _add_domain(self) -> None:
         A, b = self.problem.reach.domain.half_spaces
@@ -207,33 +208,26 @@ class Relaxation:
         tilt: dict[int, Array] = {}
         offset: dict[int, Array] = {}
         top = self.problem.rows(self.index, np.array([unit]))
-        pending = {source: sign * matrix[0] for source, matrix in top.items()}
-        for layer in range(self.index - 1, -1, -1):
-            lam = pending.pop(layer + 1, None)
-            if lam is None:
-                continue
+        walk = LinearBound(0.0, {source: sign * matrix[0] for source, matrix in top.items()})
+        for layer, lam in walk.layers(self.index):
             kink = self.problem.kinks[layer]
-            if kink.linear or kink.step:
-                a = lam * (kink.above if kink.linear else 0.0)
-            else:
-                share, line = self._line(layer, lam, wanted[layer])
+            tunable = not (kink.linear or kink.step)
+            share = self._tilt(layer, lam, wanted[layer]) if tunable else None
+            a = slope(kink, lam, self.lower[layer], self.upper[layer], share)
+            if share is not None:
                 open_ = np.isin(np.arange(len(lam)), self.free[layer])
-                shift = wanted[layer] - np.where(open_, lam * line, 0.0)
+                shift = wanted[layer] - np.where(open_, a, 0.0)
                 tilt[layer], offset[layer] = share[None], shift[None]
-                a = lam * line + shift
-            for source, matrix in self.problem.maps[layer].terms.items():
-                below = matrix.T @ a
-                pending[source] = pending[source] + below if source in pending else below
+                a = a + shift
+            walk.pull(a, self.problem.maps[layer].bias, self.problem.maps[layer].terms)
         return Slopes(tilt, offset, multipliers)
 
-    def _line(self, layer: int, lam: Vector, wanted: Vector) -> tuple[Vector, Vector]:
-        """The tilt that comes closest to the wanted slope, and the line `linear` makes of it."""
+    def _tilt(self, layer: int, lam: Vector, wanted: Vector) -> Vector:
+        """The tilts that come closest to the wanted slopes."""
         kink, lower, upper = self.problem.kinks[layer], self.lower[layer], self.upper[layer]
         concave = (lam * kink.gap < 0) & (lower < 0) & (upper > 0)
         share = (wanted / np.where(lam != 0, lam, 1.0) - kink.below) / kink.gap
-        share = np.clip(np.where(concave, share, default_tilt(lower, upper)), 0.0, 1.0)
-        tangent = kink.below + fixed_sides(share, lower, upper) * kink.gap
-        return share, np.where(lam * kink.gap > 0, chord_slope(kink, lower, upper), tangent)
+        return np.clip(np.where(concave, share, default_tilt(lower, upper)), 0.0, 1.0)
 
 
 def relaxation(problem: Problem, bounds: Bounds, index: int) -> Relaxation:

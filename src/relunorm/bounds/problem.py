@@ -31,14 +31,7 @@ class Problem:
         self.network = network
         self.reach = reach
         self.maps: tuple[Affine, ...] = tuple(network.maps)
-        self.kinks = tuple(
-            Kink(
-                *layer.activation.slopes,
-                step=layer.activation.kind == "step",
-                at_zero=layer.activation.at_zero,
-            )
-            for layer in network.layers
-        )
+        self.kinks = tuple(Kink.of(layer.activation) for layer in network.layers)
 
     @cached_property
     def absolute(self) -> list[dict[int, Matrix]]:

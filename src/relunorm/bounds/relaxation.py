@@ -8,11 +8,13 @@ in [0, 1] places it, and the fixed rule takes the side that reaches further.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from relunorm.matrix import Array, Vector
+from relunorm.network import Activation
 
 #: Of floats in kernels: what a product can lose, relatively and to underflow.
 EPS, TINY = 2.220446049250313e-16, 1e-300
@@ -48,10 +50,21 @@ class Kink:
     ``act(z) = below * z`` for z < 0, ``above * z`` for z > 0; a step is 0, at_zero, 1 instead.
     """
 
-    below: float
-    above: float
+    below: Any
+    above: Any
     step: bool
-    at_zero: float = 0.0
+    at_zero: Any = 0.0
+
+    @classmethod
+    def of(cls, activation: Activation) -> Kink:
+        """Of the units of a layer."""
+        return cls(*activation.slopes, activation.kind == "step", activation.at_zero)
+
+    @property
+    def exact(self) -> Kink:
+        """The same in fractions: lines over ends that are fractions, too, are not rounded."""
+        below, above, at_zero = (Fraction(float(x)) for x in (self.below, self.above, self.at_zero))
+        return Kink(below, above, self.step, at_zero)
 
     @property
     def linear(self) -> bool:
@@ -59,7 +72,7 @@ class Kink:
         return not self.step and self.below == self.above
 
     @property
-    def gap(self) -> float:
+    def gap(self) -> Any:
         """above - below: positive for a convex kink, negative for a concave one."""
         return self.above - self.below
 
@@ -106,8 +119,8 @@ def slope(
     elif kink.step:
         a = np.zeros_like(lam)
     else:
-        share = default_tilt(lower, upper) if tilt is None else tilt
-        line = kink.below + fixed_sides(share, lower, upper) * kink.gap
+        share = default_tilt(lower, upper) if tilt is None else fixed_sides(tilt, lower, upper)
+        line = kink.below + share * kink.gap
         a = lam * np.where(lam * kink.gap > 0, chord_slope(kink, lower, upper), line)
     return a if offset is None else a + offset
 
@@ -122,12 +135,18 @@ def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
 
 def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
     """``share`` where the sign is open, 1 where z >= 0 and 0 where z <= 0 for sure."""
-    return np.where(upper <= 0, 0.0, np.where(lower >= 0, 1.0, share))
+    zero, one = _zero_one(lower)
+    return np.where(upper <= 0, zero, np.where(lower >= 0, one, share))
+
+
+def _zero_one(like: Array) -> tuple[Any, Any]:
+    """0 and 1: whole for fractions, which a float would round, else floats, which need no cast."""
+    return (0, 1) if like.dtype.kind == "O" else (0.0, 1.0)
 
 
 def default_tilt(lower: Array, upper: Array) -> Array:
-    """`tangent` of every unit, as a share of the way from one side to the other."""
-    return np.where(upper > -lower, 1.0, 0.0)
+    """`tangent` of every unit, as a share of the way between its sides; the only side there is."""
+    return (upper > -lower).astype(upper.dtype)
 
 
 def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> Array:
@@ -135,10 +154,12 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     if kink.linear:
         rest = lam * kink.above - a
         return np.maximum(rest * lower, rest * upper)
+    zero, _ = _zero_one(lower)
     if kink.step:
+        left, right = np.minimum(upper, zero), np.maximum(lower, zero)
         ends = [
-            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0.0)), -np.inf),
-            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0.0), -a * upper), -np.inf),
+            np.where(lower < 0, np.maximum(-a * lower, -a * left), -np.inf),
+            np.where(upper > 0, lam + np.maximum(-a * right, -a * upper), -np.inf),
             np.where((lower <= 0) & (upper >= 0), lam * kink.at_zero, -np.inf),
         ]
         return np.maximum.reduce(ends)
@@ -146,7 +167,7 @@ def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> A
     at_lower = np.where(lower < 0, left, right) * lower
     at_upper = np.where(upper > 0, right, left) * upper
     ends = np.maximum(at_lower, at_upper)
-    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0.0), ends)
+    return np.where((lower < 0) & (upper > 0), np.maximum(ends, zero), ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.relaxation import chord_slope, default_tilt
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Array, Vector
 
@@ -59,7 +60,7 @@ class _Stage:
             chord = chord_slope(kink, lower, upper)
             self.up = _single(np.where(free, (kink.below - chord) * lower, 0.0))
             self.down = np.float32(0.0)
-            self.rule = _single(fixed_sides(default_tilt(lower, upper), lower, upper))
+            self.rule = _single(default_tilt(lower, upper))
             self.free = free
         else:
             chord = np.full_like(lower, 0.0 if kink.step else kink.above)
@@ -109,29 +110,24 @@ class _Pass:
 
     def back(self, tilt: dict[int, Single]) -> Single:
         """The bound; keeps lam, line and remainder of every layer for `forth`."""
-        value = self.constant.copy()
-        pending = dict(self.top)
-        for layer in self.used:
-            lam, stage = pending.pop(layer + 1), self.stage[layer]
+        walk = LinearBound(self.constant, dict(self.top))
+        for layer, lam in walk.layers(self.index):
+            stage = self.stage[layer]
             convex = lam * stage.gap > 0
             line = stage.chord
             if stage.tunable:
                 line = np.where(convex, stage.chord, stage.below + tilt[layer] * stage.gap)
             rest = np.where(convex, stage.up, stage.down)
-            value += np.einsum("ij,ij->i", lam, rest)
-            a = lam * line
-            value += a @ stage.bias
+            walk.value = walk.value + np.einsum("ij,ij->i", lam, rest)
+            walk.pull(lam * line, stage.bias, self.problem.single[layer])
             self.lam[layer], self.line[layer], self.rest[layer] = lam, line, rest
             self.convex[layer] = convex
-            for source, matrix in self.problem.single[layer].items():
-                below = a @ matrix
-                pending[source] = pending[source] + below if source in pending else below
         reach = self.problem.reach
-        rows = pending.get(0)
+        rows = walk.on.get(0)
         if rows is None:
             rows = np.zeros((self.count, reach.size), dtype=np.float32)
         self.input = rows
-        return value + _single(reach.support_upper(rows)[0])
+        return walk.value + _single(reach.support_upper(rows)[0])
 
     def forth(self) -> tuple[Array, dict[int, Single]]:
         """The maximising input, and z' of every layer."""

@@ -13,7 +13,7 @@ few dozen units and a few inputs, and to settle what floats leave open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,8 +21,10 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
+from relunorm.arithmetic.dyadic import Objects, fractions, objects
+from relunorm.bounds.exact import exact_bound
 from relunorm.bounds.problem import Group
-from relunorm.bounds.relaxation import chord, tangent
+from relunorm.bounds.relaxation import Kink
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError
@@ -34,7 +36,6 @@ from relunorm.search.rational_programme import (
     Form,
     Place,
     Row,
-    as_fractions,
     dot,
     solve,
 )
@@ -91,16 +92,16 @@ def place_of(domain: Domain) -> Place:
             f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
         )
     A, b = domain.half_spaces
-    rows, rhs = [as_fractions(row) for row in A], as_fractions(b)
+    rows, rhs = [fractions(row).tolist() for row in A], fractions(b).tolist()
     if domain.only_rows:
         return _bounded(rows, rhs, domain.bounding_box)
     lo, hi = domain.outer_ends()
-    return Place(as_fractions(lo), as_fractions(hi), tuple(rows), tuple(rhs))
+    return Place(fractions(lo).tolist(), fractions(hi).tolist(), tuple(rows), tuple(rhs))
 
 
 def _bounded(rows: list[Row], rhs: Row, box: Box) -> Place:
     """A polytope with the box around it, which floats guess: a wider one must not touch it."""
-    lo, hi = as_fractions(box.lo), as_fractions(box.hi)
+    lo, hi = fractions(box.lo).tolist(), fractions(box.hi).tolist()
     wide = [abs(a) + abs(b) + 1 for a, b in zip(lo, hi, strict=True)]
     lo = [a - w for a, w in zip(lo, wide, strict=True)]
     hi = [b + w for b, w in zip(hi, wide, strict=True)]
@@ -136,9 +137,14 @@ class _Search:
     ):
         network.check_continuous("a maximum may not exist")
         self.network, self.clock, self.target, self.most = network, clock, target, most
-        self.maps = [_entries(affine) for affine in network.maps]
+        self.maps = tuple(network.maps)
+        self.entries = [_entries(affine) for affine in self.maps]
+        self.kinks = [Kink.of(layer.activation).exact for layer in network.layers]
         self.goals = [
-            [(as_fractions(-row), Fraction(float(end))) for row, end in zip(A, b, strict=True)]
+            [
+                (fractions(-row).tolist(), Fraction(float(end)))
+                for row, end in zip(A, b, strict=True)
+            ]
             for A, b in groups
         ]
         self.best: Fraction | None = None
@@ -153,7 +159,7 @@ class _Search:
         """Begin with the value at a point."""
         outputs = exact_output(self.network, point)
         values = (min(dot(row, outputs) + end for row, end in goals) for goals in self.goals)
-        self.best, self.point = max(values), tuple(as_fractions(point))
+        self.best, self.point = max(values), tuple(fractions(point))
 
     def explore(self, place: Place, forms: list[list[Form]]) -> bool:
         """Look at a part whose first values are known as forms of the input; False if stopped."""
@@ -162,11 +168,10 @@ class _Search:
         self.parts += 1
         while len(forms) <= len(self.network.layers):
             index = len(forms) - 1
-            z = _pulled(self.maps[index], forms)
+            z = _pulled(self.entries[index], forms)
             if not self.network.layers[index].has_units:
                 forms = [*forms, z]
                 continue
-            slope = self._slopes(index)[0]
             ends = self._ranges(place, z)
             if ends is None:
                 return True  # no input is left
@@ -180,8 +185,9 @@ class _Search:
                 if ends[j][1] > -ends[j][0]:
                     sides.reverse()
                 return all(self.reached or self.explore(side, forms) for side in sides)
-            forms = [*forms, [_bent(f, slope, low) for f, (low, _) in zip(z, ends, strict=True)]]
-        self._finish(place, _pulled(self.maps[-1], forms))
+            below = self.kinks[index].below
+            forms = [*forms, [_bent(f, below, low) for f, (low, _) in zip(z, ends, strict=True)]]
+        self._finish(place, _pulled(self.entries[-1], forms))
         return True
 
     def _ranges(self, place: Place, z: list[Form]) -> list[tuple[Fraction, Fraction]] | None:
@@ -208,11 +214,11 @@ class _Search:
         for goals in self.goals:
             low_enough = False
             for row, end in goals:
-                form = self._backward(row, end, forms, boxes)
+                form = self._above(row, forms, boxes)
                 top = solve(form.row, place)
                 if top is None:
                     return False
-                if form.const + top[0] <= self.best:
+                if form.const + end + top[0] <= self.best:
                     low_enough = True
                     break
             if not low_enough:
@@ -221,59 +227,30 @@ class _Search:
 
     def _boxes(
         self, place: Place, forms: list[list[Form]], ends: list[tuple[Fraction, Fraction]]
-    ) -> list[list[tuple[Fraction, Fraction]]]:
+    ) -> list[tuple[Objects, Objects]]:
         """Ranges of pre-activations from the first open layer on, by intervals."""
         values = [[place.outer(form) for form in layer] for layer in forms]
         found = [ends]
         for index in range(len(forms) - 1, len(self.network.layers)):
             if index >= len(forms):
-                found.append(_interval(self.maps[index], values))
-            steps = self._slopes(index)
-            values.append([_image(*steps, low, high) for low, high in found[-1]])
-        return found
+                found.append(_interval(self.entries[index], values))
+            values.append([_image(self.kinks[index], low, high) for low, high in found[-1]])
+        return [(objects([a for a, _ in layer]), objects([b for _, b in layer])) for layer in found]
 
-    def _slopes(self, index: int) -> tuple[Fraction, Fraction]:
-        """The slopes of a layer's units below and above 0."""
-        below, above = self.network.layers[index].activation.slopes
-        return Fraction(float(below)), Fraction(float(above))
-
-    def _backward(
-        self,
-        row: Row,
-        const: Fraction,
-        forms: list[list[Form]],
-        boxes: list[list[tuple[Fraction, Fraction]]],
+    def _above(
+        self, row: Row, forms: list[list[Form]], ends: list[tuple[Objects, Objects]]
     ) -> Form:
         """A form of the input that is nowhere below a goal, given the ranges of its units."""
-        weights = _accumulated([{}] * (len(self.network.layers) + 1), self.maps[-1], row)
-        const += dot(row, self.maps[-1][1])
-        for index in range(len(self.network.layers) - 1, len(forms) - 2, -1):
-            outgoing, steps = [], self._slopes(index)
-            at = weights[index + 1]
-            for j, (low, high) in enumerate(boxes[index - len(forms) + 1]):
-                slope, shift = _line(*steps, low, high, at.get(j, ZERO))
-                outgoing.append(at.get(j, ZERO) * slope)
-                const += at.get(j, ZERO) * shift
-            weights = _accumulated(weights, self.maps[index], outgoing)
-            const += dot(outgoing, self.maps[index][1])
-        total = [ZERO] * len(forms[0][0].row)
-        for source in range(len(forms)):
-            for j, w in weights[source].items():
-                const += w * forms[source][j].const
-                total = [a + w * b for a, b in zip(total, forms[source][j].row, strict=True)]
-        return Form(total, const)
+        bound = exact_bound(self.maps, self.kinks, ends, row)
+        on = bound.on.items()
+        weights = (pair for k, some in on for pair in zip(some, forms[k], strict=True))
+        return _combined(weights, bound.value, len(forms[0]))
 
     def _finish(self, place: Place, outputs: list[Form]) -> None:
         """A part on which the network is affine: one programme a group."""
         for goals in self.goals:
-            forms = []
-            for row, end in goals:
-                total, const = [ZERO] * len(place.lo), end
-                for w, form in zip(row, outputs, strict=True):
-                    if w:
-                        total = [a + w * b for a, b in zip(total, form.row, strict=True)]
-                        const += w * form.const
-                forms.append(Form(total, const))
+            size = len(place.lo)
+            forms = [_combined(zip(row, outputs, strict=True), end, size) for row, end in goals]
             found = _least(forms, place)
             if found is not None and (self.best is None or found[0] > self.best):
                 self.best, self.point = found[0], tuple(found[1])
@@ -300,26 +277,12 @@ def _least(forms: list[Form], place: Place) -> tuple[Fraction, Row] | None:
     return None if found is None else (found[0], found[1][:-1])
 
 
-def _image(
-    below: Fraction, above: Fraction, low: Fraction, high: Fraction
-) -> tuple[Fraction, Fraction]:
-    """Range of a unit with these slopes over an interval."""
-    values = [z * (above if z > 0 else below) for z in (low, high)]
+def _image(kink: Kink, low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
+    """Range of a unit over an interval."""
+    values = [z * (kink.above if z > 0 else kink.below) for z in (low, high)]
     if low < 0 < high:
         values.append(ZERO)
     return min(values), max(values)
-
-
-def _line(
-    below: Fraction, above: Fraction, low: Fraction, high: Fraction, weight: Fraction
-) -> tuple[Fraction, Fraction]:
-    """Slope and shift of a line that bounds weight times a unit from above on an interval."""
-    if low >= 0 or high <= 0:
-        return (above, ZERO) if low >= 0 else (below, ZERO)
-    if weight * (above - below) > 0:  # the chord
-        slope = chord(below, above, low, high)
-        return slope, above * high - slope * high
-    return tangent(below, above, low, high), ZERO
 
 
 def _bent(form: Form, slope: Fraction, low: Fraction) -> Form:
@@ -339,22 +302,26 @@ def _entries(affine: Affine) -> Entries:
         dense = mx.dense(matrix)
         for j, k in zip(*np.nonzero(dense), strict=True):
             rows[j].setdefault(source, []).append((int(k), Fraction(float(dense[j, k]))))
-    return rows, as_fractions(affine.bias)
+    return rows, fractions(affine.bias).tolist()
 
 
 def _pulled(entries: Entries, forms: list[list[Form]]) -> list[Form]:
     """An affine map of forms."""
-    size = len(forms[0][0].row) if forms[0] else 0
     found = []
     for terms, const in zip(*entries, strict=True):
-        row, total = [ZERO] * size, const
-        for source, some in terms.items():
-            for k, w in some:
-                form = forms[source][k]
-                total += w * form.const
-                row = [a + w * b for a, b in zip(row, form.row, strict=True)]
-        found.append(Form(row, total))
+        weights = ((w, forms[source][k]) for source, some in terms.items() for k, w in some)
+        found.append(_combined(weights, const, len(forms[0])))
     return found
+
+
+def _combined(weights: Iterable[tuple[Fraction, Form]], const: Fraction, size: int) -> Form:
+    """A sum of forms of so many inputs, each times a number, and a constant."""
+    row = [ZERO] * size
+    for w, form in weights:
+        if w:
+            const += w * form.const
+            row = [a + w * b for a, b in zip(row, form.row, strict=True)]
+    return Form(row, const)
 
 
 def _interval(
@@ -369,19 +336,6 @@ def _interval(
                 a, b = values[source][k]
                 low, high = low + w * (a if w > 0 else b), high + w * (b if w > 0 else a)
         found.append((low, high))
-    return found
-
-
-def _accumulated(
-    weights: Sequence[dict[int, Fraction]], entries: Entries, outgoing: Sequence[Fraction]
-) -> list[dict[int, Fraction]]:
-    """Weights of all values after an affine map is pulled through."""
-    found = [dict(some) for some in weights]
-    for w, terms in zip(outgoing, entries[0], strict=True):
-        if w:
-            for source, some in terms.items():
-                for k, entry in some:
-                    found[source][k] = found[source].get(k, ZERO) + w * entry
     return found
 
 

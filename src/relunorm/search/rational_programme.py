@@ -57,11 +57,6 @@ class Form:
         return dot(self.row, x) + self.const
 
 
-def as_fractions(values: Sequence[float] | np.ndarray) -> Row:
-    """Floats as they are."""
-    return [Fraction(float(v)) for v in values]
-
-
 def dot(a: Sequence[Fraction], b: Sequence[Fraction]) -> Fraction:
     """A scalar product."""
     return sum((x * y for x, y in zip(a, b, strict=True) if x and y), ZERO)

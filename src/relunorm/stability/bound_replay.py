@@ -12,22 +12,20 @@ where x >= 0, say). Such rows are few.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.arithmetic.floats import float_above
+from relunorm.bounds.exact import exact_upper
 from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import Slopes, linear_upper
 from relunorm.bounds.problem import Bounds, Problem, few_threads
-from relunorm.bounds.relaxation import Kink, chord_slope, default_tilt, fixed_sides
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector, row_entries
-from relunorm.network import Affine, Network
+from relunorm.matrix import Vector
+from relunorm.network import Network
 from relunorm.stability.bound_proofs import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
 
 #: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
@@ -182,80 +180,3 @@ def _check(problem: Problem, index: int, slopes: Slopes, rows: int) -> None:
     many = slopes.multipliers
     if many is not None and (many.shape != (rows, problem.reach.rows) or not (many >= 0).all()):
         raise InvalidInputError("the multipliers of a polytope's rows are negative or do not fit")
-
-
-#: Rows are left alone when the maps below them have more entries than this.
-MOST_ENTRIES = 100_000
-
-Row = dict[int, Fraction]
-
-
-def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: int) -> float:
-    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
-    if not problem.reach.domain.flat_sided:
-        return np.inf
-    if sum(a.nnz for a in problem.maps[:index]) > MOST_ENTRIES:
-        return np.inf
-    total = sign * _fraction(problem.maps[index].bias[row])
-    pending: dict[int, Row] = {}
-    _pull(problem.maps[index], {row: Fraction(sign)}, pending)
-    for layer in range(index - 1, -1, -1):
-        lam = pending.pop(layer + 1, {})
-        kink, affine = problem.kinks[layer], problem.maps[layer]
-        lower, upper = bounds.lower[layer], bounds.upper[layer]
-        slopes: Row = {}
-        for j, coefficient in lam.items():
-            a = coefficient * _line(kink, coefficient, lower[j], upper[j])
-            ends = {lower[j], upper[j]} | ({0.0} if lower[j] < 0 < upper[j] else set())
-            total += max(_rest(kink, coefficient, a, z, lower[j], upper[j]) for z in ends)
-            total += a * _fraction(affine.bias[j])
-            slopes[j] = a
-        _pull(affine, slopes, pending)
-    lo, hi = problem.reach.lo, problem.reach.hi
-    for j, c in pending.get(0, {}).items():
-        total += c * _fraction(hi[j] if c > 0 else lo[j])
-    return float_above(total)
-
-
-def _fraction(value: float) -> Fraction:
-    return Fraction(float(value))
-
-
-def _line(kink: Kink, lam: Fraction, lower: float, upper: float) -> Fraction:
-    """The rule's slope, as any number of the right size will do."""
-    if kink.linear:
-        return Fraction(kink.above)
-    if kink.step:
-        return Fraction(0)
-    one, two = np.array([lower]), np.array([upper])
-    if lam * Fraction(kink.gap) > 0:
-        return _fraction(chord_slope(kink, one, two)[0])
-    share = fixed_sides(default_tilt(one, two), one, two)[0]
-    return _fraction(kink.above if share == 1.0 else kink.below)
-
-
-def _rest(kink: Kink, lam: Fraction, a: Fraction, z: float, lower: float, upper: float) -> Fraction:
-    """lam * act(z) - a z at one candidate; at a step's jump the larger of its values."""
-    point = Fraction(z)
-    if not kink.step:
-        side = kink.above if z > 0 or (z == 0 and lower >= 0) else kink.below
-        return lam * Fraction(side) * point - a * point
-    values = [1.0] if z > 0 else [0.0] if z < 0 else [kink.at_zero]
-    if z == 0:
-        values += ([0.0] if lower < 0 else []) + ([1.0] if upper > 0 else [])
-    return max(lam * Fraction(v) for v in values) - a * point
-
-
-def _pull(affine: Affine, slopes: Row, pending: dict[int, Row]) -> None:
-    """Add slopes @ matrix to the coefficients of every source; zeros are dropped."""
-    for source, matrix in affine.terms.items():
-        row = pending.setdefault(source, {})
-        for i, a in slopes.items():
-            if a:
-                columns, weights = row_entries(matrix, i)
-                for j, weight in zip(columns.tolist(), weights.tolist(), strict=True):
-                    total = row.get(j, 0) + a * Fraction(weight)
-                    if total:
-                        row[j] = total
-                    else:
-                        row.pop(j, None)

@@ -26,13 +26,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.arithmetic.floats import SMALLEST, rounded_up, slack
+from relunorm.arithmetic.floats import SMALLEST
+from relunorm.bounds.backward import LinearBound
 from relunorm.bounds.pairs.pair import Pair, PairedMap
 from relunorm.bounds.relaxation import Kink, lines
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box
 from relunorm.domain.reach import Reach, reach_of
-from relunorm.matrix import Array, Vector
+from relunorm.matrix import Array, Matrix, Vector
 
 #: Coefficients per pass over the rows of a map.
 CHUNK = 1 << 20
@@ -184,7 +185,7 @@ class Bounded:
 
 def linear_bounds(pair: Pair, lo: Vector, hi: Vector, clock: Clock = NO_LIMIT) -> Bounded:
     """Bound both networks and their difference over the box ``lo <= x <= hi``."""
-    passes = Backward(pair.maps, reach_of(Box(lo, hi)), pair.operations)
+    passes = PairedBounds(pair.maps, reach_of(Box(lo, hi)), pair.operations)
     for below in pair.below:
         ends = []
         for own, gap in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
@@ -208,7 +209,19 @@ def _meet(
     return (zl, zu), (el, eu), (yl, yu)
 
 
-class Backward:
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """A map with the matrices of its e (differences under ``~k``), the sizes that are summed up
+    in z and in e, and what products can lose to underflow."""
+
+    affine: PairedMap
+    e: dict[int, Matrix]
+    own: Vector
+    far: Vector
+    lost: float
+
+
+class PairedBounds:
     """Backward bounds of z and e of the first map that has no layer yet.
 
     Args:
@@ -232,34 +245,28 @@ class Backward:
         self.maps, self.reach, self.operations, self.apart = maps, reach, operations, apart
         self.layers: list[LayerBounds] = []
         self.noise: list[Vector] = []
-        self._weighed: dict[int, tuple[PairedMap, Vector, Vector, float]] = {}
+        self._reads: dict[int, _Read] = {}
 
-    def gap(self, value: int) -> Vector | None:
-        """max |d| of value k, entry by entry; None if there is no d."""
-        return self.layers[value - 1].gap if value else self.apart
-
-    def _sizes(self, index: int) -> tuple[PairedMap, Vector, Vector, float]:
-        """A map, the sizes that are summed up in its z and e, and what products can lose to
-        underflow."""
+    def _read(self, index: int) -> _Read:
+        """A map, made ready while it is the same."""
         affine = self.maps[index]
-        if index in self._weighed and self._weighed[index][0] is affine:
-            return self._weighed[index]
-        own, far, lost = np.abs(affine.b), np.abs(affine.shift), 0.0
+        if index in self._reads and self._reads[index].affine is affine:
+            return self._reads[index]
+        own, far, lost, e = np.abs(affine.b), np.abs(affine.shift), 0.0, dict(affine.D)
         for source in affine.W:
-            span, gap = (
-                self.layers[source - 1].span if source else self.reach.span,
-                self.gap(source),
-            )
+            known = self.layers[source - 1] if source else None
+            span, gap = (known.span, known.gap) if known else (self.reach.span, self.apart)
             own = own + abs(affine.W[source]) @ span
             far = far + abs(affine.D[source]) @ span
             lost += float(span[np.isfinite(span)].sum())
             if gap is not None:
+                e[~source] = affine.V[source]
                 far = far + abs(affine.V[source]) @ gap
                 lost += float(gap[np.isfinite(gap)].sum())
         if index < len(self.noise):
             far = far + self.noise[index]
-        self._weighed[index] = affine, own, far, 2 * affine.size * SMALLEST * lost
-        return self._weighed[index]
+        self._reads[index] = _Read(affine, e, own, far, 2 * affine.size * SMALLEST * lost)
+        return self._reads[index]
 
     def bound(self, own: float, gap: float) -> tuple[Vector, Array]:
         """Sound upper bounds of ``own * z + gap * e`` and of its negative, and slopes in x."""
@@ -280,54 +287,34 @@ class Backward:
 
         Cost: as two backward passes of `relunorm.bounds.linear`.
         """
-        index, count = len(self.layers), 0 if g is None else len(g)
-        count = count if a is None else len(a)
-        value, size, lost = np.zeros(count), np.zeros(count), 0.0
-        on_value: dict[int, Array] = {}
-        on_gap: dict[int, Array] = {}
-        for layer in range(index, -1, -1):
-            if layer < index:
-                A, B = on_value.pop(layer + 1, None), on_gap.pop(layer + 1, None)
-                if A is None:
-                    continue
-                known = self.layers[layer]
-                a, g, rest, more = known.through(A, B)
-                value, size = value + rest, size + more + np.abs(a) @ known.reach
-                if g is not None:
-                    size += np.abs(g) @ known.far
-            affine, own, far, less = self._sizes(layer)
-            lost += less
-            if a is not None:
-                value, size = value + a @ affine.b, size + np.abs(a) @ own
+        index, count = len(self.layers), next(len(x) for x in (a, g) if x is not None)
+        walk = LinearBound(np.zeros(count), {}, size=np.zeros(count))
+        self._pull(walk, index, a, g)
+        for layer, A in walk.layers(index):
+            known = self.layers[layer]
+            a, g, rest, size = known.through(A, walk.on.pop(~(layer + 1), None))
+            walk.value = walk.value + rest
+            walk.size = walk.size + size + np.abs(a) @ known.reach
             if g is not None:
-                value, size = value + g @ affine.shift, size + np.abs(g) @ far
-                if layer < len(self.noise):
-                    value += np.abs(g) @ self.noise[layer]
-            self._down(affine, a, g, on_value, on_gap)
-        last = on_value.pop(0, np.zeros((count, self.reach.size)))
+                walk.size += np.abs(g) @ known.far
+            self._pull(walk, layer, a, g)
+        last = walk.on.get(0, np.zeros((count, self.reach.size)))
         top, weight = self.reach.support_upper(last)
-        value, size = value + top, size + weight
-        if 0 in on_gap and self.apart is not None:
-            more = np.abs(on_gap[0]) @ self.apart
-            value, size = value + more, size + more
-        result = rounded_up(value, slack(size, self.operations) + lost)
-        return np.where(np.isnan(result), np.inf, result), last
+        walk.value, walk.size = walk.value + top, walk.size + weight
+        if ~0 in walk.on:
+            more = np.abs(walk.on[~0]) @ self.apart
+            walk.value, walk.size = walk.value + more, walk.size + more
+        return walk.safe(self.operations), last
 
-    def _down(
-        self,
-        affine: PairedMap,
-        a: Array | None,
-        g: Array | None,
-        on_value: dict[int, Array],
-        on_gap: dict[int, Array],
-    ) -> None:
+    def _pull(self, walk: LinearBound, layer: int, a: Array | None, g: Array | None) -> None:
         """Coefficients of z and e become those of the values and differences they read."""
-        for source in affine.W:
-            parts = [] if a is None else [a @ affine.W[source]]
-            if g is not None:
-                parts.append(g @ affine.D[source])
-                if self.gap(source) is not None:
-                    gaps = g @ affine.V[source]
-                    on_gap[source] = on_gap[source] + gaps if source in on_gap else gaps
-            for part in parts:
-                on_value[source] = on_value[source] + part if source in on_value else part
+        read = self._read(layer)
+        walk.lost += read.lost
+        if a is not None:
+            walk.size = walk.size + np.abs(a) @ read.own
+            walk.pull(a, read.affine.b, read.affine.W)
+        if g is not None:
+            walk.size = walk.size + np.abs(g) @ read.far
+            walk.pull(g, read.affine.shift, read.e)
+            if layer < len(self.noise):
+                walk.value = walk.value + np.abs(g) @ self.noise[layer]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import rounded_down, rounded_up, slack
 from relunorm.bounds.intervals import interval_bounds, signed_parts
 from relunorm.bounds.linear import linear_upper
-from relunorm.bounds.pairs.linear import Backward, Ends, LayerBounds, largest
+from relunorm.bounds.pairs.linear import Ends, LayerBounds, PairedBounds, largest
 from relunorm.bounds.pairs.pair import PairedMap
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.embedded.proof.euclidean import Norms
@@ -103,7 +103,7 @@ class Difference:
         self.wide = np.zeros_like(wide) if exact_input else wide
         self._operations = 2 * problem.operations + 8 * len(problem.maps) + 16
         apart = None if exact_input else wide
-        self.passes = Backward(change.maps, problem.reach, self._operations, apart)
+        self.passes = PairedBounds(change.maps, problem.reach, self._operations, apart)
         self.margins: list[Vector | None] = []
         self.norms = Norms(problem, change, self.bounds, self.wide)
 
