@@ -70,15 +70,15 @@ def judge_maximize(case: Case, out: Outcome) -> None:
 
 
 def _holds(domain: rn.Domain, point: tuple[Fraction, ...]) -> bool:
-    """Whether a rational point lies in a box or polytope."""
+    """Whether a rational point lies in a domain with flat sides."""
     if isinstance(domain, rn.Box):
         return all(
             a <= v <= b for a, v, b in zip(whole(domain.lo), point, whole(domain.hi), strict=True)
         )
-    assert isinstance(domain, rn.Polytope)
+    A, b = domain.sides
     return all(
         sum(a * v for a, v in zip(whole(row), point, strict=True)) <= rhs
-        for row, rhs in zip(domain.A, whole(domain.b), strict=True)
+        for row, rhs in zip(A, whole(b), strict=True)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuzzing.places import Place
-from relunorm import Ball, Box, Domain, Network
+from relunorm import Domain, Network
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Case:
         return self.place.domain
 
     def save(self, path: Path, note: dict[str, Any]) -> None:
-        """Networks and domain as plain arrays, options and findings as JSON."""
+        """Networks as plain arrays; domain, options and findings as JSON."""
         arrays: dict[str, Any] = {}
         for i, network in enumerate(self.networks):
             maps = [layer.affine for layer in network.layers] + [network.output]
@@ -40,13 +40,8 @@ class Case:
             note[f"net{i}"] = [
                 [a.kind, a.slope, a.at_zero] for a in (x.activation for x in network.layers)
             ]
-        domain = None if self.place is None else self.place.domain
-        if isinstance(domain, Box):
-            arrays |= {"box.lo": domain.lo, "box.hi": domain.hi}
-        elif isinstance(domain, Ball):
-            arrays |= {"ball.center": domain.middle, "ball.radius": domain.reach}
-        elif domain is not None:
-            arrays |= {"polytope.A": domain.A, "polytope.b": domain.b}  # type: ignore[attr-defined]
+        if self.place is not None:
+            note["domain"] = self.domain.to_dict()
         np.savez(path, note=json.dumps({**note, "options": self.options}), **arrays)
 
 
