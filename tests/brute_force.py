@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import linprog
+from linear_programme import minimum
 
 from relunorm import Network
 
@@ -73,33 +73,30 @@ def _largest_ball(rows, rhs, lo, hi) -> tuple[np.ndarray, float]:
     """The largest ball in rows.x <= rhs and the box, of radius 1 at most; -inf if empty."""
     d = rows.shape[1]
     lengths = np.linalg.norm(rows, axis=1)
-    box = [(None, None)] * d if lo is None else list(zip(lo, hi, strict=True))
     extra_rows, extra_rhs = np.zeros((0, d + 1)), np.zeros(0)
+    low, high = np.full(d + 1, -np.inf), np.append(np.full(d, np.inf), 1.0)
     if lo is not None:
         eye = np.eye(d)
         extra_rows = np.block([[eye, np.ones((d, 1))], [-eye, np.ones((d, 1))]])
         extra_rhs = np.concatenate([hi, -np.asarray(lo)])
-    found = linprog(
+        low[:-1], high[:-1] = lo, hi
+    found = minimum(
         np.append(np.zeros(d), -1.0),
-        A_ub=np.concatenate([np.column_stack([rows, lengths]), extra_rows]),
-        b_ub=np.concatenate([rhs, extra_rhs]),
-        bounds=[*box, (None, 1.0)],
+        np.concatenate([np.column_stack([rows, lengths]), extra_rows]),
+        np.concatenate([rhs, extra_rhs]),
+        low,
+        high,
     )
-    return (found.x[:-1], float(found.x[-1])) if found.status == 0 else (np.zeros(d), -np.inf)
+    return (np.zeros(d), -np.inf) if found is None else (found[0][:-1], float(found[0][-1]))
 
 
 def maximum(network: Network, direction, lo, hi) -> float:
     """The largest direction . f over a box."""
     best = -np.inf
     for A, c, rows, rhs in pieces(network, lo, hi):
-        found = linprog(
-            -(direction @ A),
-            A_ub=rows if len(rows) else None,
-            b_ub=rhs if len(rows) else None,
-            bounds=list(zip(lo, hi, strict=True)),
-        )
-        assert found.status == 0
-        best = max(best, float(direction @ c - found.fun))
+        found = minimum(-(direction @ A), rows, rhs, lo, hi)
+        assert found is not None
+        best = max(best, float(direction @ c - found[1]))
     return best
 
 

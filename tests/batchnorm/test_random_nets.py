@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from relunorm.batchnorm import fixed_points, propagate
+from relunorm.batchnorm.gram import odd_points
 from relunorm.errors import InvalidInputError
 
 RMS = {"recenter": False}
@@ -266,3 +267,14 @@ def test_results_are_json_safe():
 def test_a_tensor_with_gradient():
     torch = pytest.importorskip("torch")
     assert propagate(torch.eye(4, requires_grad=True), 2, 9).layers == 2
+
+
+@pytest.mark.parametrize("norm_gap", [0.5, 1.0, 1.3, 2.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
+def test_onset_is_the_first_layer_of_which_odd_points_says_so(n, norm_gap):
+    X = np.random.default_rng(n).normal(size=(n, 5))
+    for seed in range(3):
+        run = propagate(X, 150, 20, recenter=n > 1, rescale=False, random_state=seed)
+        asked = {"norm_gap": norm_gap, "angle_gap": 0.2}
+        odd = [k for k, gram in enumerate(run.grams) if odd_points(gram, **asked).count]
+        assert run.onset(**asked) == (odd[0] if odd else None)

@@ -15,6 +15,7 @@ import pytest
 from brute_force import pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_programme import minimum
 from scipy.optimize import linprog, minimize_scalar, nnls
 from typer.testing import CliRunner
 
@@ -50,14 +51,14 @@ def nearest(rows, rhs, x, norm) -> float:
     if norm == 1:
         A = np.block([[rows, np.zeros((len(rows), d))], [own, -own], [-own, -own]])
         cost = np.append(np.zeros(d), np.ones(d))
-        bounds = [(None, None)] * d + [(0, None)] * d
+        low = np.append(np.full(d, -np.inf), np.zeros(d))
     else:
         one = np.ones((d, 1))
         A = np.block([[rows, np.zeros((len(rows), 1))], [own, -one], [-own, -one]])
         cost = np.append(np.zeros(d), 1.0)
-        bounds = [(None, None)] * d + [(0, None)]
-    found = linprog(cost, A_ub=A, b_ub=np.concatenate([rhs, x, -x]), bounds=bounds)
-    return float(found.fun) if found.status == 0 else np.inf
+        low = np.append(np.full(d, -np.inf), 0.0)
+    found = minimum(cost, A, np.concatenate([rhs, x, -x]), low)
+    return np.inf if found is None else found[1]
 
 
 def safe_radius(network: Network, groups, x, norm, lo, hi) -> float:

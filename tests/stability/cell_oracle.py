@@ -7,7 +7,7 @@ range there is two linear programmes; a unit that changes sign splits the cell.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
+from linear_programme import minimum
 
 from relunorm.network import Network
 
@@ -20,8 +20,8 @@ def exact_ranges(
     ranges = [(np.full(x.width, np.inf), np.full(x.width, -np.inf)) for x in network.layers]
 
     def extreme(A, b, w):
-        found = linprog(w, A_ub=A, b_ub=b, bounds=(None, None), method="highs")
-        return found.fun if found.status == 0 else None
+        found = minimum(w, A, b)
+        return None if found is None else found[1]
 
     def expand(layer, unit, values, current, A, b):
         """``values[k]`` is (matrix, constant) of value k on this cell; ``current`` this layer's."""

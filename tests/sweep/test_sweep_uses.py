@@ -89,7 +89,7 @@ def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (60, 2))
     y = np.sin(3 * x[:, 0]) * x[:, 1]
-    options = {"hidden": (4, 4), "solver": "deep", "n_init": 2, "random_state": 0}
+    options = {"hidden": (3, 3), "solver": "deep", "n_init": 1, "alpha": 1e-4, "random_state": 0}
     model = rn.ReLURegressor(**options, restarts=3).fit(x, y)
     assert len(model.restart_losses_) == 3
     assert len(set(model.restart_losses_)) == 3

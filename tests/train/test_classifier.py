@@ -276,6 +276,7 @@ def test_first_units_are_scored_on_a_sample_of_many_rows(monkeypatch):
         return greedy.greedy_units(x, *rest, **options)
 
     monkeypatch.setattr(logistic, "greedy_units", watched)
+    monkeypatch.setattr(greedy, "SCORED_ROWS", 400)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5 * greedy.SCORED_ROWS, 2))
     y = (np.abs(x[:, 0]) + x[:, 1] > 0.5).astype(int)

@@ -23,7 +23,7 @@ from relunorm.train.regressor import ReLURegressor
 from relunorm.train.scaling import Scaling, network_of
 
 
-@parametrize_with_checks([ReLURegressor(hidden=4)])
+@parametrize_with_checks([ReLURegressor(hidden=2, n_init=1)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, resolve_statistic, switch, whole_number
 from relunorm.batchnorm.gram import (
+    ODD_NORM_GAP,
     EqualPoints,
     Statistic,
     merged_step,
@@ -70,9 +71,15 @@ class Propagation:
 
     def onset(self, **thresholds: float) -> int | None:
         """The first layer with an odd point (`odd_points`), or None."""
-        for layer, gram in enumerate(self.grams):
-            if odd_points(gram, **thresholds).count:
-                return layer
+        asked = thresholds.get("norm_gap", ODD_NORM_GAP)
+        squares = np.maximum(np.diagonal(self.grams, axis1=1, axis2=2), 0.0)
+        norms = np.sqrt(np.sort(squares)[:, ::-1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gaps = norms[:, :-1][:, :2] / norms[:, 1:3]
+        # no angle makes a point odd whose norm is not
+        for layer in np.flatnonzero(~(gaps < asked).all(axis=1)):
+            if odd_points(self.grams[layer], **thresholds).count:
+                return int(layer)
         return None
 
     def to_dict(self) -> dict[str, Any]:

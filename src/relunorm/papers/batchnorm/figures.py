@@ -202,10 +202,9 @@ def until_odd(
     rng = np.random.default_rng(random_state)
     done, step = 0, 100
     run = world.propagate(X, step, width, rescale=False, random_state=rng)
-    while run.onset() is None and done + step < limit:
+    while (first := run.onset()) is None and done + step < limit:
         done += step
         run = world.propagate(activations(run), step, width, rescale=False, random_state=rng)
-    first = run.onset()
     if first is None:
         return run, limit
     onset = done + first

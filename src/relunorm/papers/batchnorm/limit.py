@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.papers import words_of
+from relunorm.papers.batchnorm.theory.tree_model import cluster_count
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.claim import ROUNDING, share_above
 from relunorm.papers.exhibit import Exhibit
@@ -183,7 +184,7 @@ def split_weights(world: BatchNorm, row: Array, depth: int) -> tuple[Array, int]
     be followed: there are n - 2 at most.
     """
     n, more = len(row), [np.asarray(row, dtype=float)]
-    weights, stable = np.zeros((depth + 1, 2, n)), int(len(np.unique(row)) > 3)
+    weights, stable = np.zeros((depth + 1, 2, n)), int(cluster_count(row) > 3)
     moves = np.zeros((n, 2, 2))  # squared coordinates of the children: from side, to side
     for m in range(1, n):
         right = np.r_[np.zeros(m), np.ones(n - m)]
@@ -194,7 +195,7 @@ def split_weights(world: BatchNorm, row: Array, depth: int) -> tuple[Array, int]
         weights[t] = np.einsum("sm,mst->tm", weights[t - 1], moves)
         rows, more = more, []
         for child in (f(row) for row in rows for f in (world.positive, world.negative)):
-            count = len(np.unique(child))
+            count = len(set(child.tolist()))
             if count == 2:
                 weights[t, int(child[0] > 0), int((child != child[0]).argmax())] += child.max() ** 2
             elif count > 2:

@@ -94,9 +94,8 @@ def _middle(world: BatchNorm, rng: np.random.Generator) -> float:
     sizes = []
     for n in (5, 6):
         for row in brute_force(world, np.sort(rng.normal(size=n))[None], 9)[-1]:
-            values, counts = np.unique(row, return_counts=True)
-            if len(values) == 3:
-                sizes.append(int(counts[1]))
+            if len(set(row.tolist())) == 3:
+                sizes.append(int(np.unique(row, return_counts=True)[1][1]))
     return float(max(sizes, default=math.nan))
 
 
@@ -104,7 +103,7 @@ def _descendants(world: BatchNorm) -> tuple[int, float]:
     """Rows that a row of three clusters at layer 2 has at layer 3, and at layer 5 if one of these
     has three clusters."""
     layers = brute_force(world, np.array([[0.0, 0.7, 1.9, 1.9, 1.9]]), 3)
-    three = sum(len(np.unique(row)) == 3 for row in layers[3])
+    three = sum(len(set(row)) == 3 for row in layers[3].tolist())
     return len(layers[1]), float(len(layers[3])) if three == 1 else math.nan
 
 
@@ -225,7 +224,7 @@ def _three_rows(world: BatchNorm, sizes: tuple[int, ...]) -> float:
                 rows = row[None]
                 for layers in range(1, 8):
                     rows = _children(world, rows)
-                    counts = np.array([len(np.unique(r)) for r in rows])
+                    counts = np.array([len(set(r)) for r in rows.tolist()])
                     three = rows[counts == 3]
                     top = float(three.max(initial=0.0)) / ((n - 1) / n) ** layers
                     parts = (rows != rows[:, :1]).argmax(axis=1)

@@ -188,9 +188,9 @@ def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
         for between in range(3):
             y = world.positive(y) if between else y
             last = world.negative(y)
-            if len(np.unique(y)) != clusters:
+            if len(set(y.tolist())) != clusters:
                 break
-            if len(np.unique(last)) != clusters:
+            if len(set(last.tolist())) != clusters:
                 continue
             gap = [v.max() - v.mean() for v in (first, y)]
             equations = (

@@ -80,7 +80,7 @@ def scaling(world: Dying) -> Exhibit:
     works = [_scales(net, world.single_factor(net, g), g, x) for net in plain for g in GAMMAS]
     left = min(_best_factor(net, gamma, x) for net in biased for gamma in GAMMAS)
     pairs = [(net, gamma) for net in (*biased, *plain) for gamma in GAMMAS]
-    layerwise = max(_gap(net, world.rescale(net, gamma), gamma, x) for net, gamma in pairs)
+    layerwise = max(_gap(world.rescale(net, g)(x), g * net(x)) for net, g in pairs)
     above = [_factor_gaps(world, net, gamma) for net in biased for gamma in (0.5, 3.0)]
     return exhibit(
         world.settings(),
@@ -158,14 +158,13 @@ def _multiplied(net: Network, factor: float) -> Network:
     )
 
 
-def _gap(net: Network, scaled: Network, gamma: float, x: Array) -> float:
-    """How far ``scaled`` is from gamma times ``net``, as a share of that."""
-    wanted = gamma * net(x)
-    return float(np.abs(scaled(x) - wanted).max() / np.abs(wanted).max())
+def _gap(found: Array, wanted: Array) -> float:
+    """How far outputs are from those wanted, as a share of the largest of these."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
 def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
-    return factor is not None and _gap(net, _multiplied(net, factor), gamma, x) < ROUNDING
+    return factor is not None and _gap(_multiplied(net, factor)(x), gamma * net(x)) < ROUNDING
 
 
 def _best_factor(net: Network, gamma: float, x: Array) -> float:
@@ -173,8 +172,10 @@ def _best_factor(net: Network, gamma: float, x: Array) -> float:
     minimum to full accuracy, so that an exact factor would leave rounding."""
     from scipy.optimize import minimize_scalar
 
+    wanted = gamma * net(x)
+
     def gap(factor: float) -> float:
-        return _gap(net, _multiplied(net, factor), gamma, x)
+        return _gap(_multiplied(net, factor)(x), wanted)
 
     grid = np.geomspace(1e-4, 10.0, 120)
     best = grid[int(np.argmin([gap(nu) for nu in grid]))]

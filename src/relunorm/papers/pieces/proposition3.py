@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,14 +113,19 @@ def _surplus(world: Pieces, rng: np.random.Generator) -> tuple[int, int]:
 def _margin(rows: Array, shifts: Array, strict: NDArray[np.bool_] | bool = True) -> float:
     """The largest t <= 1 with rows x + shifts >= t for some x, in the rows that are not strict >= 0
     alone; 0 if it is rounding, -inf if no x meets these."""
-    from scipy.optimize import linprog
+    from relunorm.bounds.highs import maximization
 
-    columns = np.c_[-rows, strict * np.ones(len(rows))]
-    bounds = [(None, None)] * rows.shape[1] + [(None, 1)]
-    best: Any = linprog([0] * rows.shape[1] + [-1], columns, shifts, bounds=bounds)
-    if best.status == 2:  # infeasible
+    size = rows.shape[1]
+    free, below = np.full(size, np.inf), np.full(len(rows), -np.inf)
+    columns = np.append(-free, -np.inf), np.append(free, 1.0)
+    matrix = np.c_[-rows, strict * np.ones(len(rows))]
+    solver = maximization(columns, matrix, (below, shifts))
+    solver.changeColCost(size, 1.0)
+    solver.run()
+    if solver.modelStatusToString(solver.getModelStatus()) == "Infeasible":
         return -math.inf
-    return -best.fun if abs(best.fun) > 1e-7 else 0.0
+    best = float(solver.getObjectiveValue())
+    return best if abs(best) > 1e-7 else 0.0
 
 
 def _layer_errors(

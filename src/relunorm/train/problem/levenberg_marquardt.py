@@ -104,7 +104,7 @@ def minimize(
         while done < iterations and not pace.late() and not bool(still.all()):
             done += 1
             step = problem.step(model, factor)
-            trial = problem.move(point, torch.where(step.isfinite(), step, 0.0))
+            trial = problem.move(point, torch.nan_to_num(step, 0.0, 0.0, 0.0))
             reached = problem.linearize(trial)
             better = (reached.loss < model.loss) & ~still
             still = still | (better & (model.loss - reached.loss <= tolerance * model.loss))
@@ -137,7 +137,8 @@ def dense_step(hessian: Tensor, descent: Tensor, factor: Tensor) -> Tensor:
     """(H + factor diag(H))^-1 J^T r by Cholesky; zero where the factorization fails."""
     scale = hessian.diagonal(dim1=1, dim2=2)
     floor = 1e-10 * scale.amax(dim=1, keepdim=True) + 1e-300
-    damped = hessian + torch.diag_embed(factor[:, None] * scale.clamp_min(floor) + floor)
+    damped = hessian.clone()
+    damped.diagonal(0, 1, 2).add_(factor[:, None] * scale.clamp_min(floor) + floor)
     root, info = torch.linalg.cholesky_ex(damped)
     half = torch.linalg.solve_triangular(root, descent[..., None], upper=False)
     step = torch.linalg.solve_triangular(root.mT, half, upper=True)[..., 0]
@@ -148,6 +149,9 @@ def _keep(
     better: Tensor, new: tuple[Point, Model], old: tuple[Point, Model]
 ) -> tuple[Point, Model]:
     """Per member the new point and model where they are better, else the old ones."""
+    count = int(better.sum())
+    if count in (0, len(better)):  # often, and always of a single member
+        return new if count else old
 
     def pick(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(

@@ -99,11 +99,13 @@ class ShallowProblem:
         loss = self.energy - top.square().sum(dim=(1, 2))
         schur = gram[:, q:-m, q:-m] - half.mT @ half
         c = output[:, 1 + d :]
-        pairs = (c @ c.mT).repeat_interleave(d, 1).repeat_interleave(d, 2)
+        units = c.shape[1]
+        pairs = (c @ c.mT)[:, :, None, :, None]
+        hessian = (schur.view(-1, units, d, units, d) * pairs).view_as(schur)
         residual = gram[:, q:-m, -m:] - cross.mT @ output
-        descent = (residual * c.repeat_interleave(d, 1)).sum(dim=2)
+        descent = (residual.view(-1, units, d, m) * c[:, :, None]).sum(dim=3).flatten(1)
         sound = (info == 0) & loss.isfinite()
-        return Model(torch.where(sound, loss.clamp_min(0), torch.inf), (schur * pairs, descent))
+        return Model(torch.where(sound, loss.clamp_min(0), torch.inf), (hessian, descent))
 
     def step(self, model: Model, factor: Tensor) -> Tensor:
         return dense_step(model.parts[0], model.parts[1], factor)
@@ -201,14 +203,14 @@ def ridge_table(total: Tensor, ridge: float | Tensor, affine: float | Tensor) ->
 
 def ridge_diagonal(table: Tensor, slopes: int, units: int) -> Tensor:
     """The penalty of every row (a, S, c) of an output layer."""
-    counts = torch.tensor([1, slopes, units], device=table.device)
-    return table.repeat_interleave(counts, dim=-1)
+    parts = zip(table.unbind(-1), (1, slopes, units), strict=True)
+    return torch.cat([part[..., None].expand(*part.shape, n) for part, n in parts], dim=-1)
 
 
 def factor(gram: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cholesky factor of the Jacobi-scaled matrix, the scaling, and LAPACK's info."""
-    ridged = gram + torch.diag_embed(ridge)
-    diagonal = ridged.diagonal(dim1=1, dim2=2)
+    ridged = gram.clone()
+    diagonal = ridged.diagonal(dim1=1, dim2=2).add_(ridge)
     scale = diagonal.clamp_min(1e-14 * diagonal.amax(dim=1, keepdim=True) + 1e-300).rsqrt()
     scaled = ridged * scale[:, :, None] * scale[:, None, :]
     scaled.diagonal(0, 1, 2).add_(1e-12)
