@@ -167,3 +167,15 @@ def test_rounding_outward(value, exponent):
     assert Fraction(low) <= true
     assert high == np.inf or true <= Fraction(high)
     assert high in (low, math.nextafter(low, math.inf))
+
+
+@pytest.mark.parametrize("exponent", [-390, -200, -150, 150, 380])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rough_norms_hold_at_every_size(exponent, sparse):
+    """Without time norms are bounded by products of products; the oracle is the plain matrix."""
+    matrix = np.maximum(np.random.default_rng(0).normal(size=(12, 9)), 0.0)
+    first = matrix * 2.0**exponent
+    net = Network.from_weights([sp.csr_array(first) if sparse else first, np.eye(12)])
+    found = rn.lipschitz(net, rn.Box([0.5] * 9, [1.0] * 9), 2, time_limit=0, method="product")
+    true = float(np.linalg.norm(matrix, 2))
+    assert true * (1 - 1e-12) <= found.upper * 2.0**-exponent <= true * (1 + 1e-6)

@@ -49,6 +49,27 @@ def test_regions_do_not_depend_on_the_size_of_units(exponents):
     np.testing.assert_allclose(along(other, *ends).breakpoints, along(net, *ends).breakpoints)
 
 
+@pytest.mark.parametrize("method", ["tree", "cells", "polygons"])
+@pytest.mark.parametrize("size", [1e-100, 1e-170, 1e-250])
+def test_faint_units_beside_large_weights(size, method):
+    """relu(size relu(x) + relu(0 x)) is on where x > 0: half of the box, however small the size."""
+    net = Network.from_weights(
+        [[[1.0, 0.0], [0.0, 0.0]], [[size, 1.0]], [[1.0]]], [[0.0, 0.0], [0.0], [0.0]]
+    )
+    found = regions(net, Box.cube(2), method=method)
+    assert sorted(found.patterns.tolist()) == [[False, False, False], [True, False, True]]
+    assert found.volume().tolist() == [2.0, 2.0]
+    assert found.hidden == 0
+
+
+def test_maps_of_constant_units_keep_their_digits():
+    net = Network.from_weights([[[0.0], [1.0]], [[-1e-200, 0.0]]], [[1.0, 0.0], [0.0]])
+    for gradient, constant in zip(*regions(net, Box.cube(1)).affine(), strict=True):
+        assert gradient.tolist() == [[0.0]]
+        assert constant.tolist() == [-1e-200]
+    assert set(along(net, [-1.0], [1.0]).values.ravel().tolist()) == {-1e-200}
+
+
 def test_three_inputs_and_cells():
     net = random_net(np.random.default_rng(3), [3, 5, 4, 1])
     other = rescaled(net, (-560, 400))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from exact_oracle import Rows, box_cell, pieces, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,3 +306,42 @@ def test_no_polygon_is_as_thin_as_the_rounding_of_its_corners():
     assert found.volume().min() > 1e-10
     points = np.array(origin) + found.points @ np.array([u, [0.5, 3.0]])
     assert (net.pattern(points) == found.patterns).all()
+
+
+def along_exactly(net, a, b):
+    """Breakpoints and patterns of a segment, in fractions."""
+    way = Rows([[*map(int, row)] for row in np.column_stack([np.subtract(b, a), a])], 0)
+    found = [
+        (min(ends), max(ends), piece.pattern)
+        for piece in pieces(read(net), box_cell([0.0], [1.0]), way)
+        for ends in [[point[0] for point in piece.cell.points()]]
+    ]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_a_unit_does_not_see_is_not_in_its_rounding(sparse):
+    """Large weights on inputs and units that are 0, large values behind small weights."""
+    matrix = sp.csr_array if sparse else np.array
+    nets = [
+        Network(
+            [
+                Layer(Affine({0: matrix([[0.0], [1.0]])}, [2e10, 0.0])),
+                Layer(Affine({1: matrix([[-0.001, 3e7]])}, [0.0]), Activation("leaky", slope=1.5)),
+                Layer(Affine({1: matrix([[-0.001, 3e11]])}, [0.0])),
+            ],
+            Affine({2: [[1.0]], 3: [[1.0]]}, [0.0]),
+            input_shape=1,
+        ),
+        Network(
+            [Layer(Affine({0: matrix([[-1e-12, 0.0, 1e12], [0.0, 1.0, 0.0]])}, [0.0, 0.0]))],
+            Affine({1: [[1.0, 1.0]]}, [0.0]),
+            input_shape=3,
+        ),
+    ]
+    for net, a, b in ((nets[0], [3], [-1]), (nets[1], [-1, -2, 0], [2, 1, 0])):
+        line, exact = along(net, a, b), along_exactly(net, a, b)
+        assert line.patterns.tolist() == [[*pattern] for _, _, pattern in exact]
+        ends = [0.0, *(float(end) for _, end, _ in exact)]
+        np.testing.assert_allclose(line.breakpoints, ends, rtol=1e-12)
+        np.testing.assert_allclose(line.values, net(line.points(line.breakpoints)), atol=1e-4)

@@ -104,6 +104,19 @@ def test_volumes_fill_the_domain(flat, solid):
     assert abs(one.volume().sum() - 2) < 1e-9
 
 
+@pytest.mark.parametrize("d", [3, 4])
+def test_volumes_in_boxes_of_very_different_sides(d):
+    """The same network in other units of its inputs: every volume is multiplied by theirs."""
+    units = 2.0 ** np.array([-32.0, 14.0, 30.0, 26.0])[:d]
+    net = random_net(np.random.default_rng(2), [d, 5, 3, 1])
+    weights, biases = net.weights()
+    other = Network.from_weights([weights[0] / units, *weights[1:]], biases)
+    mine, same = regions(other, Box(-units, units)), regions(net, Box.cube(d))
+    np.testing.assert_array_equal(mine.packed, same.packed)
+    assert same.volume().min() > 0
+    np.testing.assert_allclose(mine.volume(), same.volume() * np.prod(units), rtol=1e-9)
+
+
 def test_polytopes_have_only_facets_and_name_them(solid):
     net = solid.network
     for i in range(0, len(solid), 7):

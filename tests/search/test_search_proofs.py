@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Clock, Teller
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
+from relunorm.search import tape
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape
@@ -47,6 +49,22 @@ DOMAINS = [
     Ball([0.2, -0.1, 0.0], 0.9),
     Polytope(np.vstack([np.eye(3), -np.eye(3), [[1.0, 1.0, 1.0]]]), [1.0] * 6 + [0.5]),
 ]
+
+
+@pytest.mark.parametrize("in_memory", [1 << 26, 1])
+def test_results_are_pickled_with_their_proofs(in_memory, monkeypatch):
+    """In memory and on disk; the search itself stays where it is."""
+    monkeypatch.setattr(tape, "IN_MEMORY", in_memory)
+    net = network(1)
+    top = rn.maximize(net, Box.cube(3), [1.0, 0.0])
+    asked = rn.decide(net, Box.cube(3), [[-1.0, 0.0]], [-top.upper - 1.0])
+    assert asked.verdict == "proved"
+    for found in (top, asked):
+        again = pickle.loads(pickle.dumps(found))
+        assert repr(again) == repr(found)
+        assert again.resume is None
+        assert again.certificate.verify(net).holds
+        assert not again.certificate.verify(network(7)).holds
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)

@@ -23,8 +23,15 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+class _Resumable(Shown):
+    """A result of a search, which stays where it ran when the result is pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "resume": None}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Maximum(Shown):
+class Maximum(_Resumable):
     """An interval that holds the maximum of direction . f over a domain.
 
     Args:
@@ -39,7 +46,8 @@ class Maximum(Shown):
             interval is a bound alone.
         certificate: a proof of ``upper`` that replays, also of a search that was stopped; None
             where ``upper`` is infinite.
-        resume: called with further seconds it goes on and returns another result.
+        resume: called with further seconds it goes on and returns another result; None in a result
+            that was pickled.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
             that has it, and ``point`` one of the domain beside it in floats.
@@ -78,7 +86,7 @@ class Maximum(Shown):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Decision(Shown):
+class Decision(_Resumable):
     """Whether some input of a domain satisfies A f(x) <= b.
 
     Args:
@@ -91,7 +99,8 @@ class Decision(Shown):
         nodes: how many parts were looked at.
         seconds: wall time.
         certificate: a proof that replays, for ``proved``.
-        resume: called with further seconds it goes on and returns another result.
+        resume: called with further seconds it goes on and returns another result; None in a result
+            that was pickled.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
             miss it by their rounding.

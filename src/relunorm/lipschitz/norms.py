@@ -7,6 +7,8 @@ factorisation of c I - A A^T.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ from relunorm.matrix import Vector
 
 #: Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
+
+#: Exponents of largest entries that need no scaling, and where rounding begins to be absolute.
+ORDINARY, TINY = 100, 2.0**-1000
 
 #: A Gram matrix with at most this many rows is factorised to prove a sparse spectral norm.
 GRAM_ROWS = 4096
@@ -87,9 +92,8 @@ def operator_norm(matrix: Any, norm: float, deadline: Deadline | None = None) ->
     if min(matrix.shape) == 0:
         return 0.0
     if norm == 2.0:
-        if deadline is None or deadline.allows(_seconds(matrix)):
-            return _spectral(matrix)
-        return _rough_spectral(matrix)
+        enough = deadline is None or deadline.allows(_seconds(matrix))
+        return _in_range(_spectral if enough else _rough_spectral, matrix)
     sums = abs(matrix).sum(axis=_summed(norm))
     return round_up(float(np.max(sums)), sum(matrix.shape))
 
@@ -142,6 +146,17 @@ def _seconds(matrix: Any) -> float:
         return 0.0
     work = small**3 if sp.issparse(matrix) else 4.0 * small * small * large
     return work / FLOPS
+
+
+def _in_range(bound: Callable[[Any], float], matrix: Any) -> float:
+    """A bound on the norm of a matrix from one of ordinary size: fourth powers leave float64."""
+    largest = float(abs(matrix).max())
+    exponent = int(np.frexp(largest)[1])
+    if abs(exponent) <= ORDINARY or largest == 0.0:
+        return bound(matrix)
+    size = math.ldexp(1.0, -exponent // 2), math.ldexp(1.0, -exponent - (-exponent // 2))
+    result = float(np.ldexp(bound(matrix * size[0] * size[1]), exponent))
+    return result if result > TINY else math.nextafter(result, math.inf)
 
 
 def _spectral(matrix: Any) -> float:

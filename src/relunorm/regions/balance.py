@@ -123,7 +123,11 @@ def extent(affine: Affine) -> int:
 
 
 def sizes(affine: Affine, reach: list[Exponents]) -> Exponents:
-    """The exponent that brings each row's largest weight below 1 and its bias below 2^`BIAS`."""
+    """The exponent that brings each row's largest weight below 1 and its bias below 2^`BIAS`.
+
+    Where a row has no weights, its bias is brought below 1: what is larger than need be leaves less
+    room for what reads it.
+    """
     size = np.full(affine.size, NONE, dtype=np.int64)
     for source, matrix in affine.terms.items():
         entries = sp.coo_array(matrix)
@@ -132,7 +136,8 @@ def sizes(affine: Affine, reach: list[Exponents]) -> Exponents:
         exponents = np.frexp(entries.data)[1] + reach[source][columns]
         np.maximum.at(size, rows[some], exponents[some])
     bias = np.frexp(affine.bias)[1].astype(np.int64)
-    size = np.where(affine.bias != 0, np.maximum(size, bias - BIAS), size)
+    least = np.where(size == NONE, bias, bias - BIAS)
+    size = np.where(affine.bias != 0, np.maximum(size, least), size)
     largest = size[size > NONE].max() if (size > NONE).any() else 0
     return np.where(size == NONE, largest, size)  # rows of zeros may have any
 

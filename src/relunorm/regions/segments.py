@@ -29,12 +29,13 @@ def follow(
     None where the values at the breakpoints would take more than ``room`` numbers.
     """
     t = np.array([0.0, 1.0])
-    values: list[Any] = [np.stack([a, b])]
+    ends = np.stack([a, b])
+    values: list[Any] = [ends]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
     moved: list[Array] = []
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
-        noise = _Noise.of(layer.affine, values) if layer.has_units else None
+        noise = _Noise.of(layer.affine, values, ends, t) if layer.has_units else None
         for source in network._last_read[index]:
             values[source] = None
         if not any(0 in affine.terms for affine in [*network.maps][index + 1 :]):
@@ -48,7 +49,7 @@ def follow(
                 read = [z, *noise.reaches, *noise.read]
                 t, (z, *read), values = _insert(left, share, t, read, values)
                 terms = len(noise.rows)
-                noise = noise._replace(reaches=read[:terms], read=read[terms:])
+                noise = noise._replace(reaches=read[:terms], read=read[terms:], t=t)
             positive = noise.positive(z)
             kept.append((t, positive))
             moved.append(t[_settle(z, positive, noise)])
@@ -97,7 +98,7 @@ def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.
     np.not_equal(above[:-1], positive, out=wrong[:-1])
     wrong[1:] |= above[1:] != positive
     at, unit = np.nonzero(wrong)
-    large = np.abs(z[at, unit]) > noise.at(at, unit)
+    large = noise.exceeded(z[at, unit], at, unit)
     z[at, unit] = 0.0
     return at[large]
 
@@ -116,9 +117,12 @@ class _Noise(NamedTuple):
     reaches: list[Array]  # |v_n| for every source
     matrices: list[Any]  # of the hidden sources, which come last
     read: list[Array]  # what they hold
+    direct: Any  # the matrix of the input, if it is read
+    ends: Array  # of the segment
+    t: Array
 
     @classmethod
-    def of(cls, affine: Affine, values: list[Any]) -> _Noise:
+    def of(cls, affine: Affine, values: list[Any], ends: Array, t: Array) -> _Noise:
         rows, reaches = [], []
         hidden = [source for source in affine.terms if source]
         for source, matrix in affine.terms.items():
@@ -128,7 +132,9 @@ class _Noise(NamedTuple):
                 reach = np.maximum(reach, reach.max() * (2.0**-52 / ROUNDING))
             reaches.append(reach)
         matrices = [affine.terms[source] for source in hidden]
-        return cls(np.abs(affine.bias), rows, reaches, matrices, [values[k] for k in hidden])
+        read = [values[k] for k in hidden]
+        direct = affine.terms.get(0)
+        return cls(np.abs(affine.bias), rows, reaches, matrices, read, direct, ends, t)
 
     def at(self, breakpoint_: Any, unit: Any) -> Array:
         """The bound, entry by entry."""
@@ -138,20 +144,25 @@ class _Noise(NamedTuple):
         return ROUNDING * total
 
     def exact(self, breakpoint_: Any, unit: Any) -> Array:
-        """As `at`, with the sums of |w_ij| |v_nj| for hidden sources: a large value that a unit
-        does not read is not in its rounding. One row a pair, so for few of them."""
+        """As `at`, with the sums of |w_ij| |v_nj|: a large value that a unit does not read is not
+        in its rounding. One row a pair, so for few of them."""
         total = self.bias[unit]
-        if len(self.rows) > len(self.matrices):  # the input, first of the sorted sources
-            total = total + self.rows[0][unit] * self.reaches[0][breakpoint_]
+        if self.direct is not None:
+            share = self.t[breakpoint_][:, None]
+            place = np.abs((1 - share) * self.ends[0] + share * self.ends[1])
+            # between its ends an input is off by the rounding of the larger one
+            place = np.maximum(place, np.abs(self.ends).max(axis=0) * (2.0**-52 / ROUNDING))
+            total = total + _weighted(self.direct[unit], place)
         for matrix, value in zip(self.matrices, self.read, strict=True):
-            weights, sizes = abs(matrix[unit]), np.abs(value[breakpoint_])
-            if sp.issparse(matrix):
-                total = (
-                    total + np.asarray(sp.csr_array(weights).multiply(sizes).sum(axis=1)).ravel()
-                )
-            else:
-                total = total + np.einsum("ij,ij->i", weights, sizes)
+            total = total + _weighted(matrix[unit], np.abs(value[breakpoint_]))
         return ROUNDING * total
+
+    def exceeded(self, heights: Array, breakpoint_: Any, unit: Any) -> NDArray[np.bool_]:
+        """Which heights of units at breakpoints are more than rounding."""
+        clear = np.abs(heights) > self.at(breakpoint_, unit)
+        rest = np.flatnonzero(~clear & (heights != 0.0))
+        clear[rest] = np.abs(heights[rest]) > self.exact(breakpoint_[rest], unit[rest])
+        return clear
 
     def positive(self, z: Array) -> NDArray[np.bool_]:
         """Which units are positive on each piece by more than rounding, at its middle."""
@@ -170,6 +181,13 @@ class _Noise(NamedTuple):
         return positive
 
 
+def _weighted(weights: Any, sizes: Array) -> Array:
+    """Row by row the sum of |weight| times size."""
+    if sp.issparse(weights):
+        return np.asarray(sp.csr_array(abs(weights)).multiply(sizes).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", np.abs(weights), sizes)
+
+
 def _squares(matrix: Any) -> Array:
     if sp.issparse(matrix):
         return np.asarray(matrix.power(2).sum(axis=1)).ravel()
@@ -181,8 +199,7 @@ def _find_crossings(z: Array, t: Array, noise: _Noise) -> tuple[NDArray[np.intp]
     positive = z > 0
     left, unit = np.nonzero(positive[1:] != positive[:-1])
     start, end = z[left, unit], z[left + 1, unit]
-    inside = np.abs(start) > noise.at(left, unit)
-    inside &= np.abs(end) > noise.at(left + 1, unit)
+    inside = noise.exceeded(start, left, unit) & noise.exceeded(end, left + 1, unit)
     left, start, end = left[inside], start[inside], end[inside]
     share = start / (start - end)
     far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > RESOLUTION

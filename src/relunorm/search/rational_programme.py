@@ -155,7 +155,8 @@ def _guess(g: Row, place: Place) -> list[int] | None:
                              for some in (place.rhs, g, place.lo, place.hi))  # fmt: skip
     except OverflowError:
         return None
-    length = np.linalg.norm(rows, axis=1)
+    with np.errstate(over="ignore"):
+        length = np.linalg.norm(rows, axis=1)
     size = float(np.abs(goal).max(initial=0.0))
     if not (np.isfinite(length).all() and length.all() and size > 0.0):
         return None

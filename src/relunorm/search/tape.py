@@ -7,6 +7,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class Tape:
         self._sizes: list[int] = []
         weakref.finalize(self, self._file.close)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _tape, (self._later, [*self._kept()])  # the file may be on disk
+
     def write(self, numbers: Array) -> None:
         """Append a piece."""
         self._keep(np.ascontiguousarray(numbers).tobytes() if self._later else packed(numbers))
@@ -84,6 +88,14 @@ class Tape:
     def bytes(self) -> int:
         """Length of all pieces, as they are kept."""
         return sum(self._sizes)
+
+
+def _tape(later: bool, kept: Iterable[bytes]) -> Tape:
+    """A tape of pieces as they were kept."""
+    tape = Tape(later)
+    for piece in kept:
+        tape._keep(piece)
+    return tape
 
 
 @dataclass(frozen=True, eq=False)

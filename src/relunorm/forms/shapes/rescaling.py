@@ -166,7 +166,9 @@ def atoms(network: Network) -> Network:
             "a step unit does not grow with its row, so its outgoing column cannot be normalized; "
             "the form atoms needs relu or leaky units in the last hidden layer"
         )
-    length = snapped(np.linalg.norm(mx.dense(network.output.terms[count]), axis=0))
+    columns = mx.dense(network.output.terms[count])
+    top = np.abs(columns).max(axis=0)  # squares of what is smaller could be 0
+    length = snapped(top * np.linalg.norm(columns / top, axis=0))
     return rescaled(
         network,
         lambda k, affine: 1 / length if k == count - 1 else np.ones(affine.size),

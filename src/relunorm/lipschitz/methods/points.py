@@ -224,7 +224,8 @@ def flips(
     normal = g[who, unit]
     square = np.maximum(np.einsum("nd,nd->n", normal, normal), 1e-300)
     beyond = 1 + 10.0 ** rng.uniform(-4, 0, count)
-    step = np.minimum(np.abs(beyond * z[who, unit] / square), 1e12)
+    with np.errstate(over="ignore"):
+        step = np.minimum(np.abs(beyond * z[who, unit] / square), 1e12)
     return parents[who] - (np.sign(z[who, unit]) * step)[:, None] * normal
 
 

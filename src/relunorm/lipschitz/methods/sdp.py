@@ -230,6 +230,8 @@ def _newton(problem: _Problem, rho: float, t: Vector, mu: float) -> tuple[Vector
     hessian[0, 1:] = hessian[1:, 0] = 2 * np.sum(PU[x] * PV[x], axis=0)
     hessian[1:, 1:] = 2 * ((U @ PU) * (V @ PV) + uv * uv.T)
     hessian[np.arange(1, len(t) + 1), np.arange(1, len(t) + 1)] += 1 / t**2
+    if not (np.diagonal(hessian) > 0).all():
+        return None
     scale = 1 / np.sqrt(np.diagonal(hessian))
     try:
         inner = sl.cho_factor(hessian * scale * scale[:, None], lower=True, check_finite=False)

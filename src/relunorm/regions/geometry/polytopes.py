@@ -339,8 +339,8 @@ def _corners_by_duality(rows: Array, rhs: Array, inside: Array) -> Array:
 def hull_volume(corners: Array) -> float:
     """Volume of the convex hull of corners; exact up to rounding, also for slivers.
 
-    The corners are first mapped to a round shape by their own principal axes, since Qhull refuses
-    flat input.
+    The corners are first mapped to a round shape, by their extents (inputs differ in units) and
+    then by their own principal axes, since Qhull refuses flat input.
     """
     from scipy.spatial import ConvexHull
 
@@ -349,9 +349,12 @@ def hull_volume(corners: Array) -> float:
         return 0.0
     if d == 1:
         return float(np.ptp(corners))
-    centred = corners - corners.mean(axis=0)
+    extents = np.ptp(corners, axis=0)
+    if not extents.all():
+        return 0.0
+    centred = (corners - corners.mean(axis=0)) / extents
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
     if spread[-1] <= 1e-14 * spread[0]:
         return 0.0
     round_shape = centred @ axes.T / spread
-    return float(ConvexHull(round_shape).volume * np.prod(spread))
+    return float(ConvexHull(round_shape).volume * np.prod(spread) * np.prod(extents))

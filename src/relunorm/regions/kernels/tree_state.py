@@ -21,6 +21,8 @@ from relunorm.regions.kernels.pack import quiet as _quiet
 
 quiet = inner(_quiet)
 
+#: Below this a sum of squares has lost digits; what is itself below is taken for 0.
+FAINT = 2.0**-960
 #: Clauses remembered per unit and side.
 CLAUSES = 16
 #: Bytes of address space a search may take (far fewer are touched); beyond, it would never end.
@@ -233,6 +235,11 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
         whole = size[i] + constant[i]
         noise = ROUNDING * whole
         length = np.sqrt(square)
+        if square < FAINT and total > FAINT:  # squares underflow before what they are of
+            square = 0.0
+            for k in range(d):
+                square += (forms[i, k] / total) * (forms[i, k] / total)
+            length = total * np.sqrt(square)
         if length <= ROUNDING * size[i]:
             state.scale[i], state.tolerance[i] = 0.0, noise
         else:
