@@ -326,7 +326,7 @@ def test_a_model_is_not_replaced_by_a_larger_file_of_itself(capsys, tmp_path) ->
     planted = rn.Network.from_weights([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 3.0]]], [[0, -1.0], [0]])
     rn.save(planted, path)
     code, text, _ = run(capsys, "normalize", path, "-o", path, "--domain", "box:-1,1")
-    assert "net.onnx was overwritten" in " ".join(text.split())
+    assert "net.onnxwasoverwritten" in "".join(text.split())  # lines break anywhere in a path
     assert rn.load(path).units < 2
 
 
