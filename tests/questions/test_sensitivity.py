@@ -249,3 +249,23 @@ def test_slopes_too_small_for_floats_are_not_unused(sizes):
     assert Fraction(float(found.lower[0, 0])) <= slope <= Fraction(float(found.upper[0, 0]))
     assert found.direction[0].tolist()[1] == "unused"
     assert found.direction[0, 0] != "unused"
+
+
+def test_what_folding_a_stage_rounds_may_turn_a_unit_on():
+    """z = 2^25 2e8 (x - 1) + 0.0003 x is on near x = 1 alone, for less than floats tell apart."""
+    net = Network(
+        [
+            Layer(Affine({0: [[2.0**25]]}, [-(2.0**25)]), Activation("identity")),
+            Layer(Affine({0: [[0.0003]], 1: [[2e8]]}, [0.0])),
+        ],
+        Affine({2: [[1.0]]}, [0.0]),
+        input_shape=1,
+    )
+    slope = Fraction(0.0003) + 2**25 * Fraction(2e8)
+    assert Fraction(0.0003) > 0  # z at x = 1
+    found = rn.sensitivity(net, Box([-1.0], [1.0]))
+    assert Fraction(float(found.upper[0, 0])) >= slope
+    assert Fraction(rn.lipschitz(net, Box([-1.0], [1.0])).upper) >= slope
+    fixed = Network.from_weights([[[1e16, -1e16, 3e-4]], [[1.0]]])  # x1 = 1 and x2 = 1 are folded
+    found = rn.sensitivity(fixed, Box([-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]))
+    assert found.upper[0, 0] >= 1e16
