@@ -236,3 +236,36 @@ def test_long_names_stay_apart_on_a_narrow_terminal(tmp_path):
     shown = CliRunner().invoke(app, ask, env={"COLUMNS": "60"}).stdout
     cells = [line.split("\u2502")[2].strip() for line in shown.splitlines() if "\u2502" in line]
     assert "".join(cells) == "".join(names).replace(" ", "")
+
+
+@pytest.mark.parametrize("sizes", [(1e-200, 1e-200), (5e-324, 2e-6), (1e-170, -1e-160)])
+def test_slopes_too_small_for_floats_are_not_unused(sizes):
+    """relu(1 - w x0) times v falls by w v, which is no float but is not 0; x1 has no weight."""
+    w, v = sizes
+    net = Network.from_weights([[[-w, 0.0]], [[v]]], [[1.0], [0.0]])
+    found = rn.sensitivity(net, Box([0.0, 0.0], [1.0, 1.0]))
+    slope = -Fraction(w) * Fraction(v)
+    assert slope != 0
+    assert Fraction(float(found.lower[0, 0])) <= slope <= Fraction(float(found.upper[0, 0]))
+    assert found.direction[0].tolist()[1] == "unused"
+    assert found.direction[0, 0] != "unused"
+
+
+def test_what_folding_a_stage_rounds_may_turn_a_unit_on():
+    """z = 2^25 2e8 (x - 1) + 0.0003 x is on near x = 1 alone, for less than floats tell apart."""
+    net = Network(
+        [
+            Layer(Affine({0: [[2.0**25]]}, [-(2.0**25)]), Activation("identity")),
+            Layer(Affine({0: [[0.0003]], 1: [[2e8]]}, [0.0])),
+        ],
+        Affine({2: [[1.0]]}, [0.0]),
+        input_shape=1,
+    )
+    slope = Fraction(0.0003) + 2**25 * Fraction(2e8)
+    assert Fraction(0.0003) > 0  # z at x = 1
+    found = rn.sensitivity(net, Box([-1.0], [1.0]))
+    assert Fraction(float(found.upper[0, 0])) >= slope
+    assert Fraction(rn.lipschitz(net, Box([-1.0], [1.0])).upper) >= slope
+    fixed = Network.from_weights([[[1e16, -1e16, 3e-4]], [[1.0]]])  # x1 = 1 and x2 = 1 are folded
+    found = rn.sensitivity(fixed, Box([-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]))
+    assert found.upper[0, 0] >= 1e16

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.arithmetic.floats import TINY, UNIT, gamma, grain
+from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, grain
 from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
 
@@ -119,7 +119,8 @@ def jacobians_are_exact(network: Network, half: Vector) -> bool:
     """Whether Jacobians in units of these half-widths are computed without any rounding.
 
     Weights that are multiples of a power of two, integers above all, make every product and sum a
-    multiple of another; below 2^53 times that each of them is a float. So what cancels is 0.
+    multiple of another; below 2^53 times that each of them is a float. So what cancels is 0. A
+    power below those of float64 promises nothing: its multiples underflow.
     """
     grains, sums = [grain(half)], [np.abs(half)]
     for index, affine in enumerate(network.maps):
@@ -130,6 +131,8 @@ def jacobians_are_exact(network: Network, half: Vector) -> bool:
         if index < len(network.layers):
             slopes = tuple(s for s in network.layers[index].activation.slopes if s)
         finest = least * grain(np.array(slopes))
+        if min(finest, least) < SMALLEST:
+            return False
         if not (total * max(map(abs, slopes), default=1.0) <= 2.0**52 * min(finest, least)).all():
             return False
         grains.append(finest)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic import rounding
+from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up
 from relunorm.bounds.layers import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
@@ -165,7 +166,7 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
         zero = np.zeros(network.input_size)
         return Local(network, None, everything, zero, original, bounds, same, kept)
     domain.check_dimension(network.input_size)
-    fixed = np.array(domain.center)
+    fixed, far = np.array(domain.center), np.abs(domain.outer_ends()).max(axis=0)
     box = domain.as_box
     if box is not None and not (box.lo < box.hi).all():
         free = np.flatnonzero(box.lo < box.hi)
@@ -178,8 +179,50 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
     with np.errstate(over="ignore", invalid="ignore"):
         bounds, _ = layer_bounds(network, reach_of(domain), clock, solve=True)
     pairs = list(zip(bounds.lower, bounds.upper, strict=True))
+    if network is not original:
+        rest = np.where(np.isin(np.arange(len(far)), everything), 0.0, far)
+        with np.errstate(over="ignore", invalid="ignore"):
+            pairs = _of_the_original(original, far, rest, pairs)
     folded, expressed, kept = fold_stable(network, pairs)
     return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)
+
+
+def _of_the_original(
+    original: Network, far: Vector, fixed: Vector, bounds: Sequence[tuple[Vector, Vector]]
+) -> list[tuple[Vector, Vector]]:
+    """Bounds on the units of a network from those of the same one folded.
+
+    Folding rounds the rows that read a linear stage or a fixed coordinate, so a unit that never
+    turns on there may be on here, by as much as that and what it makes of units before.
+
+    Args:
+        far: the largest size of every input.
+        fixed: sizes of the fixed coordinates, 0 for all others.
+    """
+    sizes, errors, found = [far], [np.zeros(len(far))], []
+    folded = [fixed]  # positive where a value is folded into what reads it
+    own = iter(bounds)
+    for layer in original.layers:
+        affine, steep = layer.affine, max(map(abs, layer.activation.slopes))
+        size, passed, new = (
+            rounding.absolute(affine, values, constant=values is sizes)
+            for values in (sizes, errors, folded)
+        )
+        lost = gamma(2 * (sum(m.shape[1] for m in affine.terms.values()) + 4))
+        error = np.where(new > 0, lost * size + TINY, 0.0) + passed * (1 + lost)
+        if layer.has_units:
+            low, high = next(own)
+            low = np.where(error > 0, rounded_down(low, error), low)
+            high = np.where(error > 0, rounded_up(high, error), high)
+            found.append((low, high))
+            size = np.minimum(size, np.maximum(np.abs(low), np.abs(high)))
+        if layer.activation.kind == "step":
+            size, steep = np.full(layer.width, max(1.0, abs(layer.activation.at_zero))), 1.0
+            error = np.where(error > 0, 2 * size, 0.0)  # it may have turned
+        sizes.append(steep * size)
+        errors.append(steep * error)
+        folded.append(np.full(layer.width, 0.0 if layer.has_units else 1.0))
+    return found
 
 
 def fold_stable(

@@ -45,7 +45,8 @@ class Maximum(_Resumable):
         complete: False when the search was stopped, or where nothing could be searched and the
             interval is a bound alone.
         certificate: a proof of ``upper`` that replays, also of a search that was stopped; None
-            where ``upper`` is infinite.
+            where ``upper`` is infinite. With ``value`` it proves what floats could show before,
+            ``certificate.limit``.
         resume: called with further seconds it goes on and returns another result; None in a result
             that was pickled.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
@@ -98,7 +99,7 @@ class Decision(_Resumable):
             a lower end of at least 0 is a counterexample.
         nodes: how many parts were looked at.
         seconds: wall time.
-        certificate: a proof that replays, for ``proved``.
+        certificate: a proof that replays, for ``proved``; None where fractions decided.
         resume: called with further seconds it goes on and returns another result; None in a result
             that was pickled.
         of: what the numbers speak of: the model's outputs, or what comes before its head.

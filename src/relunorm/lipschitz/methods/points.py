@@ -127,11 +127,12 @@ def at_point(network: Network, point: Vector, norm: float, domain: Domain | None
 def _length(network: Network, domain: Domain | None) -> float:
     if domain is not None:
         return float(domain.bounding_box.halfwidth.max()) or 1.0
-    reach = [
-        np.abs(layer.affine.bias) / np.maximum(_row_norms(layer.affine.terms[0]), 1e-300)
-        for layer in network.layers
-        if 0 in layer.affine.terms
-    ]
+    with np.errstate(over="ignore"):
+        reach = [
+            np.abs(layer.affine.bias) / np.maximum(_row_norms(layer.affine.terms[0]), 1e-300)
+            for layer in network.layers
+            if 0 in layer.affine.terms
+        ]
     kinks = np.concatenate(reach) if reach else np.ones(1)
     kinks = kinks[np.isfinite(kinks) & (kinks > 0) & (kinks < 1e100)]
     return float(np.median(kinks)) if len(kinks) else 1.0
