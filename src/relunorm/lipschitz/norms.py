@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
@@ -24,8 +25,8 @@ from relunorm.matrix import Vector
 #: Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
 
-#: Exponents of largest entries that need no scaling, and where rounding begins to be absolute.
-ORDINARY, TINY = 100, 2.0**-1000
+#: Exponents of largest entries that need no scaling.
+ORDINARY = 100
 
 #: A Gram matrix with at most this many rows is factorised to prove a sparse spectral norm.
 GRAM_ROWS = 4096
@@ -155,8 +156,7 @@ def _in_range(bound: Callable[[Any], float], matrix: Any) -> float:
     if abs(exponent) <= ORDINARY or largest == 0.0:
         return bound(matrix)
     size = math.ldexp(1.0, -exponent // 2), math.ldexp(1.0, -exponent - (-exponent // 2))
-    result = float(np.ldexp(bound(matrix * size[0] * size[1]), exponent))
-    return result if result > TINY else math.nextafter(result, math.inf)
+    return scaled_up(bound(matrix * size[0] * size[1]), exponent)
 
 
 def _spectral(matrix: Any) -> float:
