@@ -16,6 +16,8 @@ from relunorm.bounds.kernel import (
     compiled,
     forward,
     gamma,
+    last_read,
+    line_above,
     outside,
     part,
     support,
@@ -106,10 +108,9 @@ def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
 @part
 def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign * row m + const; a few steps of descent on the slopes if asked for."""
-    T, tc, terr, tmag = child.rows, child.const, child.err, child.mag
-    tl, tu, size, box = child.low, child.high, child.size, (child.lo, child.hi, ball)
-    v, lam, a, x, z, y, slope, m1, m2 = work
-    row = T[m]
+    v, lam, x, z, y = work.v, work.lam, work.x, work.z, work.y
+    slope, m1, m2 = work.slope, work.m1, work.m2
+    row = child.rows[m]
     best = np.inf
     for j in range(m):
         slope[j] = rule[j]
@@ -118,11 +119,11 @@ def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignor
     for step in range(steps + 1):
         for k in range(d + m):
             v[k] = sign * row[k]
-        value = backward(v, const, T, tc, terr, tmag, tl, tu, slope, box, size, m, lam, a, x)
+        value = backward(v, const, child, slope, ball, child.size, m, work, x)
         best = min(best, value)
         if step == steps or best <= 0.0:
             break
-        forward(x, T, tc, lam, slope, tl, tu, m, z, y)
+        forward(x, child, lam, slope, m, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
@@ -160,7 +161,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     """
     plo, phi, zl, zu, units = parent.lo, parent.hi, parent.low, parent.high, parent.units
     out, scratch, refresh = memory.child, memory.scratch, memory.refresh
-    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    lo, hi, T, tc, terr, tmag, tl, tu, steep, rise, reads, source, size = out
     state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
     v, x = work.v, work.x
     for k in range(d):
@@ -220,6 +221,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
             rule[m] = tangent(0.0, 1.0, low, high)
+            steep[m], rise[m] = line_above(low, high)
+            reads[m] = last_read(row, d, m)
             size[d + m] = high
             m += 1
         elif high <= 0.0:
@@ -232,8 +235,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     kept = 0
     for r in range(known + (1 if kind == ON_UNIT else 0)):
         t = m + kept
-        at, reads = (n + r, n) if r < known else (index, index)
-        const, error = _reduce(parent, at, reads, d, scratch, out, t)
+        at, many = (n + r, n) if r < known else (index, index)
+        const, error = _reduce(parent, at, many, d, scratch, out, t)
         if r >= known and side == 0:
             const = -const
             for k in range(d + m):
@@ -267,7 +270,7 @@ def _reads(row, d, m):  # type: ignore[no-untyped-def]
 @part
 def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory):  # type: ignore[no-untyped-def]
     """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
-    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = memory.child
+    lo, hi, T, tc, terr, tmag, tl, tu, steep, rise, reads, source, _ = memory.child
     node = parts(memory.target, arena, at, m, kept, d, goals, disjuncts)
     for k in range(d):
         node.lo[k], node.hi[k] = lo[k], hi[k]
@@ -280,6 +283,7 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory
     for j in range(m):
         s = source[j]
         node.low[j], node.high[j], node.units[j] = tl[j], tu[j], parent.units[s]
+        node.steep[j], node.rise[j], node.reads[j] = steep[j], rise[j], reads[j]
         for q in range(disjuncts):
             node.alpha[q, j] = parent.alpha[q, s]
     known = len(parent.names)
