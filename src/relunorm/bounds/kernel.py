@@ -260,7 +260,8 @@ def adam(m1, m2, i, slope, rate):  # type: ignore[no-untyped-def]
     """The step down of a number whose bound has this slope (Kingma and Ba, 2015)."""
     m1[i] += 0.1 * (slope - m1[i])
     m2[i] += 0.02 * (slope * slope - m2[i])
-    return rate * m1[i] / np.sqrt(m2[i]) if m2[i] > 0.0 else 0.0
+    step = rate * m1[i] / np.sqrt(m2[i] if m2[i] > 0.0 else 1.0)
+    return step if m2[i] > 0.0 else 0.0
 
 
 @part

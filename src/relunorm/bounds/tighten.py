@@ -122,20 +122,21 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
         for q in range(m):
             if tl[q] < 0.0 < tu[q]:
                 swing -= abs(lam[q]) * tu[q] * tl[q] / (tu[q] - tl[q])
-        moved = False
+        moved = 0
         for r in range(rows):
             t = m + r if r < kept else m + first + r
             g = row_again(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
             pace = 0.5 * scale * swing / reach[r] if reach[r] > 0.0 else 0.0
             new = max(beta[r] - adam(m1, m2, r, g, pace), 0.0)
-            moved = moved or new != beta[r]
+            moved += 1 if new != beta[r] else 0
             beta[r] = new
         for j in range(m):
-            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            g = lam[j] * z[j]
+            g = g if max(lam[j], tl[j]) < 0.0 else 0.0
             new = min(max(alpha[j] - adam(m1, m2, rows + j, g, scale), 0.0), 1.0)
-            moved = moved or new != alpha[j]
+            moved += 1 if new != alpha[j] else 0
             alpha[j] = new
-        if not moved:
+        if moved == 0:
             break
         rate *= 0.95
     return best
