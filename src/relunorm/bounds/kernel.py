@@ -144,11 +144,12 @@ def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
 
 
 @part
-def backward(v, const, on, alpha, ball, size, n, work, x):  # type: ignore[no-untyped-def]
+def backward(v, const, on, alpha, ball, size, n, read, work, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . (x, y) + const on a node or a child; v becomes the linear form in x.
 
-    ``const`` must carry the error of the row itself. Fills ``work.lam`` (the coefficients met),
-    ``work.a`` (what was handed on) and ``x`` (where the form is largest).
+    ``const`` must carry the error of the row itself; of n units it reads the first ``read``. Fills
+    ``work.lam`` (the coefficients met), ``work.a`` (what was handed on) and ``x`` (where the form
+    is largest).
 
     Units that read none of each other, as those of a layer do, are replaced together, and their
     rows added by fours: sums of the same order as one by one, but v is read and written less often.
@@ -157,7 +158,7 @@ def backward(v, const, on, alpha, ball, size, n, work, x):  # type: ignore[no-un
     steep, rise, reads, lam, a, some = on.steep, on.rise, on.reads, work.lam, work.a, work.some
     d = len(on.lo)
     error, rounding = 0.0, gamma(n + d)
-    i = n - 1
+    i = read - 1
     while i >= 0:
         count, last = 0, -1
         while i > last:
@@ -212,7 +213,7 @@ def last_read(row, d, n):  # type: ignore[no-untyped-def]
     j = n - 1
     while j >= 0 and row[d + j] == 0.0:
         j -= 1
-    return float(j)
+    return j
 
 
 @part
@@ -229,13 +230,13 @@ def _line(z, lam, alpha, steep, rise):  # type: ignore[no-untyped-def]
 
 def _forward(x, on, lam, alpha, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
-    M, c, steep, rise = on.rows, on.const, on.steep, on.rise
+    M, c, steep, rise, reads = on.rows, on.const, on.steep, on.rise, on.reads
     d = len(x)
     for j in range(n):
         total = c[j]
         for k in range(d):
             total += M[j, k] * x[k]
-        for k in range(j):
+        for k in range(int(reads[j]) + 1):
             total += M[j, d + k] * y[k]
         z[j] = total
         y[j] = _line(total, lam[j], alpha[j], steep[j], rise[j])

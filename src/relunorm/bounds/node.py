@@ -71,7 +71,7 @@ def bound_of(node, ball, d, m, kept, first, last, q, work, x):  # type: ignore[n
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     const = start_row(node, d, m, kept, first, last, q, v)
-    return backward(v, const, node, node.alpha[q], ball, size, m, work, x)
+    return backward(v, const, node, node.alpha[q], ball, size, m, m, work, x)
 
 
 @part

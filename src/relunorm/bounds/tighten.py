@@ -108,7 +108,7 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
                 const += w * tc[t] + w * (terr[t] + tmag[t])
                 if r >= kept:
                     const -= w * cut - 8.0 * EPS * abs(w * cut)
-        value = backward(v, const, node, alpha, ball, size, m, work, x)
+        value = backward(v, const, node, alpha, ball, size, m, m, work, x)
         best = min(best, value)
         if step == STEPS or best <= 0.0:
             break
