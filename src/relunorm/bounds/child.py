@@ -16,6 +16,8 @@ from relunorm.bounds.kernel import (
     compiled,
     forward,
     gamma,
+    last_read,
+    line_above,
     outside,
     part,
     support,
@@ -74,8 +76,8 @@ def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
 
 
 @part
-def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
-    """Range of row t over the box (and ball) and the units below it, not rounded outward."""
+def _range(child, t, const, d, read, ball, v, x):  # type: ignore[no-untyped-def]
+    """Range of row t over the box (and ball) and the units it reads, not rounded outward."""
     lo, hi, size, row = child.lo, child.hi, child.size, child.rows[t]
     low, high = const, const
     if len(ball) == 0:
@@ -94,7 +96,7 @@ def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
         for k in range(d):
             v[k] = -row[k]
         low -= support(v, lo, hi, ball, x)
-    for k in range(m):
+    for k in range(read):
         w = row[d + k]
         if w > 0.0:
             high += w * size[d + k]
@@ -104,29 +106,28 @@ def _range(child, t, const, d, m, ball, v, x):  # type: ignore[no-untyped-def]
 
 
 @part
-def _tightest(child, sign, const, d, m, ball, rule, steps, work):  # type: ignore[no-untyped-def]
-    """Upper bound of sign * row m + const; a few steps of descent on the slopes if asked for."""
-    T, tc, terr, tmag = child.rows, child.const, child.err, child.mag
-    tl, tu, size, box = child.low, child.high, child.size, (child.lo, child.hi, ball)
-    v, lam, a, x, z, y, slope, m1, m2 = work
-    row = T[m]
+def _tightest(child, sign, const, d, m, read, ball, rule, steps, work):  # type: ignore[no-untyped-def]
+    """Upper bound of sign * row m + const, which reads some units; descends if asked for."""
+    v, lam, x, z, y = work.v, work.lam, work.x, work.z, work.y
+    slope, m1, m2 = work.slope, work.m1, work.m2
+    row = child.rows[m]
     best = np.inf
-    for j in range(m):
+    for j in range(read):
         slope[j] = rule[j]
         m1[j], m2[j] = 0.0, 0.0
     p1, p2, rate = 1.0, 1.0, 0.3
     for step in range(steps + 1):
-        for k in range(d + m):
+        for k in range(d + read):
             v[k] = sign * row[k]
-        value = backward(v, const, T, tc, terr, tmag, tl, tu, slope, box, size, m, lam, a, x)
+        value = backward(v, const, child, slope, ball, child.size, m, read, work, x)
         best = min(best, value)
         if step == steps or best <= 0.0:
             break
-        forward(x, T, tc, lam, slope, tl, tu, m, z, y)
+        forward(x, child, lam, slope, read, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
-        for j in range(m):
+        for j in range(read):
             g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
             slope[j] = min(max(slope[j] - adam(m1, m2, j, g, scale), 0.0), 1.0)
         rate *= 0.95
@@ -160,7 +161,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     """
     plo, phi, zl, zu, units = parent.lo, parent.hi, parent.low, parent.high, parent.units
     out, scratch, refresh = memory.child, memory.scratch, memory.refresh
-    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    lo, hi, T, tc, terr, tmag, tl, tu, steep, rise, reads, source, size = out
     state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
     v, x = work.v, work.x
     for k in range(d):
@@ -181,9 +182,10 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     for i in range(n):
         row = T[m]
         const, error = _reduce(parent, i, i, d, scratch, out, m)
-        weight = _magnitude(row, const, d + m, size)
+        read = last_read(row, d, m) + 1
+        weight = _magnitude(row, const, d + read, size)
         spread = gamma(d + m) * weight + TINY
-        low, high = _range(out, m, const, d, m, ball, v, x)
+        low, high = _range(out, m, const, d, read, ball, v, x)
         low = max(low - error - 2.0 * spread, zl[i])
         high = min(high + error + 2.0 * spread, zu[i])
         name = int(units[i])
@@ -201,12 +203,12 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
                 high = min(high, 0.0)
         if low > high:
             return -1, 0
-        if low < 0.0 and high > 0.0 and refresh[i] >= 0 and _reads(row, d, m):
+        if low < 0.0 and high > 0.0 and refresh[i] >= 0 and read > 0:
             own = error + spread
-            top = _tightest(out, 1.0, const + own, d, m, ball, rule, refresh[i], work)
+            top = _tightest(out, 1.0, const + own, d, m, read, ball, rule, refresh[i], work)
             high = min(high, top)
             if high > 0.0:
-                top = _tightest(out, -1.0, own - const, d, m, ball, rule, refresh[i], work)
+                top = _tightest(out, -1.0, own - const, d, m, read, ball, rule, refresh[i], work)
                 low = max(low, -top)
             if low > high:
                 return -1, 0
@@ -220,6 +222,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
             rule[m] = tangent(0.0, 1.0, low, high)
+            steep[m], rise[m] = line_above(low, high)
+            reads[m] = read - 1
             size[d + m] = high
             m += 1
         elif high <= 0.0:
@@ -232,8 +236,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     kept = 0
     for r in range(known + (1 if kind == ON_UNIT else 0)):
         t = m + kept
-        at, reads = (n + r, n) if r < known else (index, index)
-        const, error = _reduce(parent, at, reads, d, scratch, out, t)
+        at, many = (n + r, n) if r < known else (index, index)
+        const, error = _reduce(parent, at, many, d, scratch, out, t)
         if r >= known and side == 0:
             const = -const
             for k in range(d + m):
@@ -255,19 +259,9 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
 
 
 @part
-def _reads(row, d, m):  # type: ignore[no-untyped-def]
-    """Whether a row reads an open unit: intervals are exact where it does not."""
-    count = 0
-    for k in range(m):
-        if row[d + k] != 0.0:
-            count += 1
-    return count > 0
-
-
-@part
 def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory):  # type: ignore[no-untyped-def]
     """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
-    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = memory.child
+    lo, hi, T, tc, terr, tmag, tl, tu, steep, rise, reads, source, _ = memory.child
     node = parts(memory.target, arena, at, m, kept, d, goals, disjuncts)
     for k in range(d):
         node.lo[k], node.hi[k] = lo[k], hi[k]
@@ -280,6 +274,7 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, name, memory
     for j in range(m):
         s = source[j]
         node.low[j], node.high[j], node.units[j] = tl[j], tu[j], parent.units[s]
+        node.steep[j], node.rise[j], node.reads[j] = steep[j], rise[j], reads[j]
         for q in range(disjuncts):
             node.alpha[q, j] = parent.alpha[q, s]
     known = len(parent.names)

@@ -23,7 +23,7 @@ MOST_VARIABLES = 128
 MOST_INPUTS = 2_048
 
 #: Words of the views of a node: see `relunorm.compiled.operations.placed`.
-NODE_WORDS = 31
+NODE_WORDS = 37
 
 
 @group
@@ -38,6 +38,9 @@ class Node(NamedTuple):
     mag: Array
     low: Array  # bounds of the units
     high: Array
+    steep: Array  # the lines above them (`relunorm.bounds.kernel.line_above`)
+    rise: Array
+    reads: Array  # the last unit that each of them reads, or -1
     units: Array  # their names
     names: Array  # those of the known rows
     alpha: Array  # (groups, units)
@@ -59,6 +62,7 @@ class Descent(NamedTuple):
     slope: Array
     m1: Array
     m2: Array
+    some: Whole
 
 
 @group
@@ -89,6 +93,9 @@ class Child(NamedTuple):
     mag: Array
     low: Array
     high: Array
+    steep: Array
+    rise: Array
+    reads: Array
     source: Whole
     size: Array  # the largest absolute value of every column
 
@@ -112,6 +119,7 @@ class Work(NamedTuple):
     best_x: Array
     score: Array
     rank: Array
+    some: Whole  # units that hand something on
 
 
 @group
@@ -160,17 +168,16 @@ def new_memory(form: Form, units: int) -> Memory:
     def whole(size: int) -> Any:
         return np.zeros(size, np.int64)
 
-    descent = Descent(*floats(width, m, m, d, m, m, m, m, m))
+    descent = Descent(*floats(width, m, m, d, m, m, m, m, m), whole(m))
     states, folded = [whole(m), whole(m)], [np.zeros((m, width)), *floats(m, m, m, m)]
     parts: list[Any] = [*states, *folded, descent, form.jump, form.at_zero]
     scratch = Scratch(*parts)
     corners, matrix = floats(d, d), np.zeros((rows, width))
-    ends = [*floats(rows, rows, rows, m, m), whole(rows), np.zeros(width)]
+    ends = [*floats(rows, rows, rows, m, m, m, m, m), whole(rows), np.zeros(width)]
     parts = [*corners, matrix, *ends]
     child = Child(*parts)
-    work = Work(
-        *floats(width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows)
-    )
+    sizes = width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows
+    work = Work(*floats(*sizes), whole(m))
     few = max(min(n, MOST_VARIABLES - d), 0)
     many, total = min(d, MOST_INPUTS) + few + 1, 2 * few + known + goals
     sizes = total * many, total, many, many, many, total, total + few, many * many, many, many, many

@@ -24,7 +24,7 @@ from relunorm.matrix import Array
 def node_size(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """How many numbers a node takes in the arena."""
     rows = n + known + goals
-    return 2 * d + rows * (d + n) + 3 * rows + 3 * n + known + disjuncts * (n + known + 1) + goals
+    return 2 * d + rows * (d + n) + 3 * rows + 6 * n + known + disjuncts * (n + known + 1) + goals
 
 
 @part
@@ -32,8 +32,8 @@ def node_shapes(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """The shapes of a node's arrays (`Node`), which lie one after another."""
     rows = n + known + goals
     return (
-        (d,), (d,), (rows, d + n), (rows,), (rows,), (rows,), (n,), (n,), (n,), (known,),
-        (disjuncts, n), (disjuncts, known), (goals,), (disjuncts,),
+        (d,), (d,), (rows, d + n), (rows,), (rows,), (rows,), (n,), (n,), (n,), (n,), (n,), (n,),
+        (known,), (disjuncts, n), (disjuncts, known), (goals,), (disjuncts,),
     )  # fmt: skip
 
 
@@ -71,10 +71,7 @@ def bound_of(node, ball, d, m, kept, first, last, q, work, x):  # type: ignore[n
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     const = start_row(node, d, m, kept, first, last, q, v)
-    return backward(
-        v, const, node.rows, node.const, node.err, node.mag, node.low, node.high,
-        node.alpha[q], (lo, hi, ball), size, m, work.lam, work.a, x,
-    )  # fmt: skip
+    return backward(v, const, node, node.alpha[q], ball, size, m, m, work, x)
 
 
 @part
@@ -130,7 +127,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
             break
         if not patient and step == 8 and (start - best) < 0.05 * (best - cut):
             break
-        forward(x, T, tc, lam, A, tl, tu, m, z, y)
+        forward(x, node, lam, A, m, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate

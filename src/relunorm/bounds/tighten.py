@@ -15,7 +15,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, adam, backward, forward_again, part, row_again, tangent
+from relunorm.bounds.kernel import (
+    EPS,
+    adam,
+    backward,
+    forward_again,
+    line_above,
+    part,
+    row_again,
+    tangent,
+)
 
 #: Steps of descent for each end of a unit.
 STEPS = 10
@@ -66,6 +75,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
         if tl[j] > tu[j]:
             return -1, j + 1
         slope[j] = tangent(0.0, 1.0, tl[j], tu[j])
+        node.steep[j], node.rise[j] = line_above(tl[j], tu[j])
     return changed, min(upto, m)
 
 
@@ -74,7 +84,7 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
     lo, hi, T, tc, tl, tu = node.lo, node.hi, node.rows, node.const, node.low, node.high
     terr, tmag = node.err, node.mag
-    v, lam, a, x, z, y, size = work.v, work.lam, work.a, work.x, work.z, work.y, work.size
+    v, lam, x, z, y, size = work.v, work.lam, work.x, work.z, work.y, work.size
     m1, m2, slope, beta, reach = work.m1, work.m2, work.best_a, work.best_b, work.rank
     best = tu[unit] if sign > 0.0 else -tl[unit]
     alpha = reach[rows:]
@@ -98,13 +108,11 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
                 const += w * tc[t] + w * (terr[t] + tmag[t])
                 if r >= kept:
                     const -= w * cut - 8.0 * EPS * abs(w * cut)
-        value = backward(
-            v, const, T, tc, terr, tmag, tl, tu, alpha, (lo, hi, ball), size, m, lam, a, x
-        )
+        value = backward(v, const, node, alpha, ball, size, m, m, work, x)
         best = min(best, value)
         if step == STEPS or best <= 0.0:
             break
-        forward_again(x, T, tc, lam, alpha, tl, tu, m, z, y)
+        forward_again(x, node, lam, alpha, m, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
@@ -114,20 +122,21 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
         for q in range(m):
             if tl[q] < 0.0 < tu[q]:
                 swing -= abs(lam[q]) * tu[q] * tl[q] / (tu[q] - tl[q])
-        moved = False
+        moved = 0
         for r in range(rows):
             t = m + r if r < kept else m + first + r
             g = row_again(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
             pace = 0.5 * scale * swing / reach[r] if reach[r] > 0.0 else 0.0
             new = max(beta[r] - adam(m1, m2, r, g, pace), 0.0)
-            moved = moved or new != beta[r]
+            moved += 1 if new != beta[r] else 0
             beta[r] = new
         for j in range(m):
-            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            g = lam[j] * z[j]
+            g = g if max(lam[j], tl[j]) < 0.0 else 0.0
             new = min(max(alpha[j] - adam(m1, m2, rows + j, g, scale), 0.0), 1.0)
-            moved = moved or new != alpha[j]
+            moved += 1 if new != alpha[j] else 0
             alpha[j] = new
-        if not moved:
+        if moved == 0:
             break
         rate *= 0.95
     return best

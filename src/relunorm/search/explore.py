@@ -218,7 +218,7 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
         bound_of(node, ball, d, n, known, first, last, worst, work, x)
         if not solved:
-            forward(x, node.rows, node.const, lam, node.alpha[worst], node.low, node.high, n, z, y)
+            forward(x, node, lam, node.alpha[worst], n, z, y)
         scores(node, d, n, real, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         curved = len(ball) > 0
