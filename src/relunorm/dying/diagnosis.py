@@ -32,7 +32,6 @@ class LayerDiagnosis:
     """The units of one layer; a channel or a feature of a sequence is one, at many positions.
 
     Attributes:
-        layer: index into ``network.layers``. name: where it came from. activation: as text.
         active_share: share of the rows (and positions) on which a unit is active.
         dead, always_on: active on no row, on every row, at any position. A leaky unit is never
             dead: below 0 it passes its slope on.
@@ -122,8 +121,6 @@ class Diagnosis(Shown):
     """Findings per layer, the target's scale, and advice in the order to follow it.
 
     Attributes:
-        layers: one per layer with units. target: None when no y was given.
-        rows: how many rows of data. domain: as text, "" if none.
         undecided: units the stability engine could not decide on the domain.
         advice: sentences that name the next step.
     """

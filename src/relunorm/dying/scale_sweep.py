@@ -58,13 +58,7 @@ Member = tuple[str, float, float, Rule, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train.
-
-    Attributes:
-        data: names of the data sets, in order.
-        gammas, deltas, rules, seeds: the grid.
-        hidden, batch, updates: 200, 64 and 250,000 in the paper.
-    """
+    """What to train."""
 
     data: tuple[str, ...]
     gammas: tuple[float, ...] = GAMMAS

@@ -97,11 +97,7 @@ class Export(Shown):
                     stack.enter_context(atomic_path(target)).write_bytes(text.encode())
 
     def save_onnx(self, path: str | Path) -> None:
-        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`).
-
-        Raises:
-            UnsupportedFormatError: where onnxruntime would not compute the same integers.
-        """
+        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`)."""
         from relunorm.embedded.qdq import write_qdq
 
         if not isinstance(self.program, IntegerNetwork):

@@ -39,12 +39,7 @@ def claims(
     moved: NDArray[np.float64],
     classes: bool,
 ) -> dict[str, Any]:
-    """What the bounds prove, JSON-safe: per output, about classes, about steps.
-
-    Args:
-        change: the program beside the network; None for pieces, which have no steps of their own.
-        moved: how far the shrunk network can be from the one given.
-    """
+    """What the bounds prove, JSON-safe: per output, about classes, about steps."""
     outputs = network.output_size
     extra = np.abs(rows) @ moved
     total = Bounds(_plus(found.on_grid, extra), _plus(found.of_floats, extra))

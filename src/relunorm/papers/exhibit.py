@@ -55,17 +55,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Exhibit:
-    """One reproduced exhibit.
-
-    Attributes:
-        name: for files and the command line.
-        title: what it shows.
-        columns, rows: the table.
-        figure: a matplotlib figure, or None for a table or theorem.
-        note: how it compares with the paper.
-        settings: sizes and seeds used.
-        claims: what the table says of the paper's statements.
-    """
+    """One reproduced exhibit."""
 
     name: str
     title: str
@@ -103,9 +93,6 @@ class Exhibit:
     def save(self, folder: str | Path, **more: Any) -> list[Path]:
         """Write NAME.csv, NAME.png and NAME.svg if there is a figure, and NAME.json, which comes
         last: where it is, the others are complete. Returns the paths, NAME.json first.
-
-        Args:
-            more: further entries of the JSON document.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -213,8 +200,6 @@ class World:
 
     Attributes:
         data: the user's table or scikit-learn's; None where an exhibit generates its own.
-        full: the sizes of the paper instead of quick ones.
-        random_state: every random number follows from it.
         tiny: the smallest sizes at which a verdict is still decided, for planted worlds.
     """
 

@@ -183,11 +183,7 @@ class FloatRounding(Rounding):
 
 
 def build_floats(network: Network, box: Box) -> FloatNetwork:
-    """The network in single precision, inputs clamped to a box.
-
-    Raises:
-        UnsupportedFormatError: a number does not fit single precision.
-    """
+    """The network in single precision, inputs clamped to a box."""
     shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
     outs = [*shapes[1:], network.output_shape]
     maps = [

@@ -83,8 +83,6 @@ class Difference:
     """Sound bounds of e and d, layer by layer, over the box of a `Problem`.
 
     Attributes:
-        bounds: of the network's own pre-activations and values.
-        passes: backward bounds over the layers so far.
         margins: per step layer how far from 0 a pre-activation has to be for both to agree.
     """
 

@@ -155,7 +155,6 @@ class Recomputed:
     """What a certificate's relations and proofs show.
 
     Attributes:
-        bounds: on |f - g|, output by output.
         exceptions: the step units near whose thresholds nothing is shown.
         errors: per number type how far the outputs of each network can be off when computed.
     """

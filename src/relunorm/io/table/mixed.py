@@ -52,11 +52,6 @@ def read_mixed(
         one_hot: whether an input with words becomes one column a word, named ``column=word``; a gap
             in it is 0 in all of them.
         gaps: whether empty cells, NA and the like are NaN in the table.
-        labels: whether the target may hold words.
-        drop: columns that are passed over.
-
-    Raises:
-        InvalidInputError: the first line and column that cannot be used.
     """
     targets = as_targets(path, target)
     shape, cells = _cells(path, targets, drop)

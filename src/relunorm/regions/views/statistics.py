@@ -35,7 +35,6 @@ class Statistics:
     """Numbers about a list of regions.
 
     Args:
-        count: regions found. complete: whether that is all of them.
         per_layer: regions of the partition after each layer (Prop. 3).
         volumes, inradii: one number a region, or of the regions that were measured.
         measured: numbers of the measured regions.

@@ -49,14 +49,10 @@ class CellVolumes:
         gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure
             of the cell ``smallest`` from samples that took no part in choosing it.
         error: standard error of ``gamma``; 0 when exact, infinite where the cell was not met again.
-        kind: "exact" or "estimate".
-        dimension: k, the dimension of the span.
-        hyperplanes: how many different hyperplanes the points give.
         signs: (cells, hyperplanes) the sign pattern of each cell found; 0 at hyperplanes that were
             not placed before a time limit.
         volumes: measure of each cell found; exact ones sum to 1, sampled ones are shares of the
             samples that chose the smallest.
-        smallest: index of the smallest cell found.
         cells_total: how many cells there are, or None where some may not have been met.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
             the smallest one's (three standard errors); 0 when exact.
