@@ -270,7 +270,6 @@ class Sweep:
                 "or name another file"
             )
         for part, saved in zip(self.parts, state["parts"], strict=True):
-            saved["generator"] = saved["generator"].cpu()
             part.ensemble.load_state_dict(saved)
         self.done, self.seconds = int(state["done"]), float(state["seconds"])
 
@@ -318,7 +317,6 @@ class _Part:
                     for s, f in zip(shapes, bounds, strict=True)
                 ]
         w, b, v, c = self.ensemble.views()
-        w.zero_()
         for i, member in enumerate(self.members):
             own = made[member[0], member[4]]
             w[i, :, : own[0].shape[1]] = own[0]
