@@ -315,17 +315,6 @@ class CriticalPoints:
     saddle_direction: NDArray[np.float64]
     saddle_loss: float
 
-    def descends(self, direction: ArrayLike) -> bool:
-        """Whether leaving the ray along w = t * direction lowers the loss, for small t > 0.
-
-        To leading order the change is -t E[1{z>0} (d.x) y], whose sign is that of d.Gamma: the ray
-        is a saddle, flat to every order in t (all derivatives of phi(b/t) vanish at t = 0).
-        """
-        d = np.asarray(direction, dtype=np.float64)
-        if d.shape != self.optimum[:-1].shape:
-            raise InvalidInputError(f"direction has shape {d.shape}, expected one entry per input")
-        return bool(d @ self.optimum[:-1] > 0)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
         return {

@@ -129,16 +129,6 @@ class DecisionCells:
     segments: Array
     pairs: NDArray[np.int64]
 
-    def area(self, which: int) -> float:
-        """The area of a class."""
-        return float(
-            sum(
-                _flat_area(p)
-                for p, k in zip(self.polygons, self.classes, strict=True)
-                if k == which
-            )
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {
