@@ -60,13 +60,7 @@ def parse_table(
     *,
     finite: bool = True,
 ) -> Table:
-    """The table of ``train.csv`` or ``example:moons``, as the network's inputs; see `read_table`.
-
-    Args:
-        targets: columns that are no inputs; one alone may hold text.
-        drop: columns that are left out.
-        finite: whether NaN and infinite values are an error.
-    """
+    """The table of ``train.csv`` or ``example:moons``, as the network's inputs; see `read_table`."""
     from relunorm.examples import example_data_path
     from relunorm.io.table import read_table
 
