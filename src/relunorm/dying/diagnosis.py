@@ -105,14 +105,10 @@ class LayerDiagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
-        cone = [float(v) if np.isfinite(v) else None for v in self.cone]
         return {
             **entries(self, "layer name activation counts"),
             "status": self.status(),
-            **entries(self, "active_share score duplicate_of"),
-            "cone": cone,
-            "positions": self.positions.tolist(),
-            "dead_positions": self.dead_positions.tolist(),
+            **entries(self, "active_share score duplicate_of cone positions dead_positions"),
         }
 
 

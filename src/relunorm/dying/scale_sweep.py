@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import plain
 from relunorm.errors import InvalidInputError
 from relunorm.train.problem.ensemble import Ensemble, Sizes
 
@@ -107,14 +108,12 @@ class SweepResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
-        rows = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in r]
-                for r in self.rows]  # fmt: skip
         return {
             "schema": "relunorm.dying.scale_sweep/1",
             "plan": asdict(self.plan),
             "updates": self.updates,
             "columns": list(self.COLUMNS),
-            "rows": rows,
+            "rows": plain(self.rows),
             "seconds": self.seconds,
         }
 

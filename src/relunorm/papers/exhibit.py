@@ -85,9 +85,7 @@ class Exhibit:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.exhibit/1",
-            **entries(self, "name title columns"),
-            "rows": [[_plain(v) for v in row] for row in self.rows],
-            **entries(self, "note settings claims"),
+            **entries(self, "name title columns rows note settings claims"),
         }
 
     def save(self, folder: str | Path, **more: Any) -> list[Path]:
@@ -181,14 +179,6 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
 
 
 T = TypeVar("T")

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, owens_t
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 Target = Literal["surrogate", "rectified"]
@@ -319,9 +320,7 @@ class CriticalPoints:
         """JSON-safe form."""
         return {
             "schema": "relunorm.dying.critical_points/1",
-            "optimum": self.optimum.tolist(),
-            "saddle_direction": self.saddle_direction.tolist(),
-            "saddle_loss": self.saddle_loss,
+            **entries(self, "optimum saddle_direction saddle_loss"),
         }
 
 
