@@ -128,13 +128,10 @@ class Diagnosis(Shown):
     undecided: int
     advice: tuple[str, ...]
 
-    def _total(self, name: str) -> int:
-        return sum(int(getattr(layer, name).sum()) for layer in self.layers)
-
     @property
     def dead(self) -> int:
         """Units dead on the data."""
-        return self._total("dead")
+        return sum(int(layer.dead.sum()) for layer in self.layers)
 
     @property
     def units(self) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +200,9 @@ def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[Csv
         )
     rows: list[list[str]] = []
     with open_text(path) as file:
-        for line, row in enumerate(_reader(file, shape.delimiter), start=1):
+        spaces = shape.delimiter == " "
+        lines = csv.reader(file, delimiter=shape.delimiter, skipinitialspace=spaces)
+        for line, row in enumerate(lines, start=1):
             if line < shape.first_line or not row:
                 continue
             if len(row) != shape.width:
@@ -212,10 +213,6 @@ def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[Csv
     return shape, {
         name: [row[k] for row in rows] for name, k in zip(shape.names, shape.at, strict=True)
     }
-
-
-def _reader(file: TextIO, delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(file, delimiter=delimiter, skipinitialspace=delimiter == " ")
 
 
 def _words(cells: list[str], shape: CsvShape) -> list[str]:
