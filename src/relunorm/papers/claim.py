@@ -121,14 +121,10 @@ class Claim:
         return "; ".join(str(check) for check in checks if check is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        corrected = self.corrected_check
         return {
-            **entries(self, "item printed corrected check"),
-            "corrected_check": None if corrected is None else corrected.to_dict(),
-            "numbers": self.numbers,
+            **entries(self, "item printed corrected check corrected_check numbers"),
             "number": self.deciding.brief,
-            "short": self.short,
-            "basis": self.basis,
+            **entries(self, "short basis"),
             "verdict": self.verdict.value,
         }
 

@@ -93,8 +93,7 @@ class MomentumSystem:
         """JSON-safe form; infinite values become None."""
         return {
             "schema": "relunorm.dying.momentum/1",
-            "eta": self.eta,
-            "beta": self.beta,
+            **entries(self, "eta beta"),
             "eigenvalues": [[v.real, v.imag] for v in self.eigenvalues],
             **entries(self, "beta_star stability_limit stable oscillates rate overshoot period"),
         }
