@@ -122,11 +122,9 @@ def gamma(
     the angle) count as one; where that is more than rounding of proportional points, ``doubt`` says
     so, the result is no longer called exact, and ``error`` is infinite.
 
-    Beyond 3 dimensions, an estimate: 64 ``samples`` random weights say which cells there are (a
-    cell and its opposite are equal, so each weight counts for both), and as many fresh ones measure
-    the smallest (picking the smallest of noisy values is biased). A cell of a measure far below
-    1 / (64 samples) is not met; ``seen`` estimates the share of the weights in the cells found
-    (Good 1953), and ``doubt`` says in words what is open.
+    Beyond 3 dimensions, an estimate: 64 ``samples`` random weights say which cells there are, and
+    as many fresh ones measure the smallest. A cell of a measure far below 1 / (64 samples) is not
+    met; ``seen`` estimates the share of the weights in the cells found (Good 1953).
 
     Args:
         samples: a 64th of the weights drawn (beyond 3 dimensions).
