@@ -39,13 +39,7 @@ W = TypeVar("W")
 
 
 class Frontier(Generic[N]):
-    """Open nodes.
-
-    Attributes:
-        waiting: those that nobody works on, as a heap.
-        running: the others, by who works on them.
-        weight: of those that wait.
-    """
+    """Open nodes."""
 
     def __init__(self, nodes: Iterable[N] = ()):
         self.waiting: list[N] = []

@@ -257,12 +257,7 @@ Listener = Callable[[Progress], None]
 
 
 class Log:
-    """A listener that writes a line now and then: the first after some seconds, then ever fewer.
-
-    Args:
-        what: what is done, which every line begins with.
-        write: takes a line.
-    """
+    """A listener that writes a line now and then: the first after some seconds, then ever fewer."""
 
     def __init__(self, what: str, write: Callable[[str], object]):
         self.what, self.write = what, write

@@ -31,11 +31,7 @@ def as_matrix(matrix: Any) -> Matrix:
 
 
 def as_floats(numbers: Any, what: str = "the weights") -> Any:
-    """Numbers of a network in ``float64``, dense or sparse.
-
-    Raises:
-        InvalidNetworkError: they are complex (numpy drops imaginary parts), or no numbers.
-    """
+    """Numbers of a network in ``float64``, dense or sparse."""
     try:
         found = numbers if sp.issparse(numbers) else np.asarray(numbers)
         if found.dtype.kind != "c":
@@ -62,11 +58,7 @@ def is_frozen(matrix: Any) -> bool:
 
 
 def narrowed(array: NDArray[Any], dtype: Any, what: str) -> NDArray[Any]:
-    """Floating-point numbers in another type; raises where one does not fit.
-
-    Raises:
-        UnsupportedFormatError: a finite number became infinite.
-    """
+    """Floating-point numbers in another type; raises where one does not fit."""
     with np.errstate(over="ignore"):
         converted = np.asarray(array).astype(dtype)
     if not np.isfinite(converted).all():

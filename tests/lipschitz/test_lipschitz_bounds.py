@@ -131,13 +131,6 @@ def test_equation_14_needs_every_weight_and_every_width():
     assert gradient <= bounds.gradients[1] * (1 + 1e-12) <= bounds.printed_gradients[1]
 
 
-def test_smoothness_is_the_product_of_equation_15():
-    bounds = theorem6(he_net(0, 3, 4, 2))
-    assert bounds.smoothness(2.0, 1) == 2.0 * bounds.gradients[1] * bounds.gradients[0]
-    with pytest.raises(InvalidInputError, match="expected 0 to 2"):
-        bounds.smoothness(1.0, 3)
-
-
 def test_theorem6_refuses_skips_and_leaky_units():
     leaky = Network.from_weights([[[1.0]], [[1.0]]], activation=Activation("leaky", 0.1))
     with pytest.raises(InvalidNetworkError, match="plain ReLU perceptrons"):

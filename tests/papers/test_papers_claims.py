@@ -11,16 +11,9 @@ import pytest
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.papers import (
-    PAPERS,
-    Check,
-    Claim,
-    Exhibit,
-    Verdict,
-    exhibits,
-    items,
-    statements,
-)
+from relunorm.papers import PAPERS, exhibits, items, statements
+from relunorm.papers.claim import Check, Claim, Verdict
+from relunorm.papers.exhibit import Exhibit
 from relunorm.papers.rescaling.lemma import lemma1, printed_construction
 from relunorm.papers.run import code_of
 

@@ -6,6 +6,7 @@ Shares no code with the package: Fractions, a textbook simplex with Bland's rule
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +23,22 @@ def regions_by_brute_force(network, lo, hi) -> set[tuple[int, ...]]:
         if rows is not None and _has_interior(rows, lo, hi):
             found.add(bits)
     return found
+
+
+def rim(mesh) -> int:
+    """Edges of a surface with one face only."""
+    edges = Counter(
+        frozenset(edge)
+        for face in mesh.faces
+        for edge in zip(face, [*face[1:], face[0]], strict=True)
+    )
+    return sum(n == 1 for n in edges.values())
+
+
+def area(cells, which: int) -> float:
+    """The area of a class."""
+    corners = [p.T for p, k in zip(cells.polygons, cells.classes, strict=True) if k == which]
+    return sum(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2 for x, y in corners)
 
 
 def exact_map(network, bits) -> tuple[list[Row], Row, list[Row], Row]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import relunorm as rn
-from relunorm.report.page import SCRIPTS, STYLES, embed
+from relunorm.report.report import SCRIPTS, STYLES, embed
 
 ROOT = Path(__file__).resolve().parents[2]
 

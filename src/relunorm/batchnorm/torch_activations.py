@@ -105,7 +105,8 @@ def _chunked(
         positive = (flat > 0).sum(dim=0)
         active[name] = positive + active[name] if name in active else positive
         shapes[name] = (tuple(output.shape[1:]), rounding)
-        exponents[name] = max(_exponent(flat), exponents.get(name, -2000))
+        above = math.frexp(float(flat.abs().max()))[1]  # the power of two above the largest entry
+        exponents[name] = max(above, exponents.get(name, -2000))
 
     def scaled(name: str, output: Tensor) -> Tensor:
         """A copy: modules that work in place may write into the output later."""
@@ -198,11 +199,6 @@ def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
     rounding = torch.finfo(output.dtype).eps if output.is_floating_point() else 2.0**-52
     return output.detach().reshape(len(output), -1).to(torch.float64), rounding
-
-
-def _exponent(flat: Tensor) -> int:
-    """Of the power of two just above the largest entry."""
-    return math.frexp(float(flat.abs().max()))[1]
 
 
 def _scaled(flat: Tensor, exponent: int) -> Tensor:

@@ -79,12 +79,7 @@ def epilog(*lines: str) -> str:
 
 
 def check_writable(path: str | Path | None, what: str = "plots", *endings: str) -> None:
-    """A wrong ending or folder is an error before the work, not after it.
-
-    Args:
-        what: how to call what is written.
-        endings: that it may have; those of pictures by default.
-    """
+    """A wrong ending or folder is an error before the work, not after it."""
     if path is None:
         return
     path, known = Path(path), endings or (".png", ".pdf", ".svg")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import opened, parse_classes, parse_slice, parse_table
-from relunorm.cli.labels import check_labels
+from relunorm.cli.inputs import check_labels, opened, parse_classes, parse_slice, parse_table
 from relunorm.cli.output import Console, check_writable, emit, examples
 from relunorm.errors import InvalidInputError
 

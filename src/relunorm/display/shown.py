@@ -62,10 +62,11 @@ def entries(result: Any, names: str) -> dict[str, Any]:
     >>> entries(SimpleNamespace(bound=float("inf"), point=(1.0, 2.0)), "bound point")
     {'bound': None, 'point': [1.0, 2.0]}
     """
-    return {name: _plain(getattr(result, name)) for name in names.split()}
+    return {name: plain(getattr(result, name)) for name in names.split()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it: see `entries`."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if hasattr(value, "tolist"):
@@ -73,7 +74,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
     return value
 
 

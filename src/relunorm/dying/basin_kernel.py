@@ -108,11 +108,7 @@ UNROLLED = 16
 
 
 def advance_tensors(*given: Any, fuse: bool) -> None:
-    """`advance` of tensors by torch; ``steps`` is rounded up to a multiple of `UNROLLED`.
-
-    Args:
-        fuse: whether torch.compile makes one kernel of the updates.
-    """
+    """`advance` of tensors by torch; ``steps`` is rounded up to a multiple of `UNROLLED`."""
     *state, delta, eta, beta, update, slope, steps = given
     several = _several(delta, eta, beta, update, slope, fuse)
     for _ in range(-(-steps // UNROLLED)):

@@ -32,7 +32,6 @@ class LayerDiagnosis:
     """The units of one layer; a channel or a feature of a sequence is one, at many positions.
 
     Attributes:
-        layer: index into ``network.layers``. name: where it came from. activation: as text.
         active_share: share of the rows (and positions) on which a unit is active.
         dead, always_on: active on no row, on every row, at any position. A leaky unit is never
             dead: below 0 it passes its slope on.
@@ -106,14 +105,10 @@ class LayerDiagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
-        cone = [float(v) if np.isfinite(v) else None for v in self.cone]
         return {
             **entries(self, "layer name activation counts"),
             "status": self.status(),
-            **entries(self, "active_share score duplicate_of"),
-            "cone": cone,
-            "positions": self.positions.tolist(),
-            "dead_positions": self.dead_positions.tolist(),
+            **entries(self, "active_share score duplicate_of cone positions dead_positions"),
         }
 
 
@@ -122,8 +117,6 @@ class Diagnosis(Shown):
     """Findings per layer, the target's scale, and advice in the order to follow it.
 
     Attributes:
-        layers: one per layer with units. target: None when no y was given.
-        rows: how many rows of data. domain: as text, "" if none.
         undecided: units the stability engine could not decide on the domain.
         advice: sentences that name the next step.
     """
@@ -135,13 +128,10 @@ class Diagnosis(Shown):
     undecided: int
     advice: tuple[str, ...]
 
-    def _total(self, name: str) -> int:
-        return sum(int(getattr(layer, name).sum()) for layer in self.layers)
-
     @property
     def dead(self) -> int:
         """Units dead on the data."""
-        return self._total("dead")
+        return sum(int(layer.dead.sum()) for layer in self.layers)
 
     @property
     def units(self) -> int:

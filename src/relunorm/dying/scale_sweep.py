@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relunorm.clock import Clock, Listener, Teller
+from relunorm.display.shown import plain
 from relunorm.errors import InvalidInputError
 from relunorm.train.problem.ensemble import Ensemble, Sizes
 
@@ -58,13 +59,7 @@ Member = tuple[str, float, float, Rule, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train.
-
-    Attributes:
-        data: names of the data sets, in order.
-        gammas, deltas, rules, seeds: the grid.
-        hidden, batch, updates: 200, 64 and 250,000 in the paper.
-    """
+    """What to train."""
 
     data: tuple[str, ...]
     gammas: tuple[float, ...] = GAMMAS
@@ -113,14 +108,12 @@ class SweepResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
-        rows = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in r]
-                for r in self.rows]  # fmt: skip
         return {
             "schema": "relunorm.dying.scale_sweep/1",
             "plan": asdict(self.plan),
             "updates": self.updates,
             "columns": list(self.COLUMNS),
-            "rows": rows,
+            "rows": plain(self.rows),
             "seconds": self.seconds,
         }
 
@@ -276,7 +269,6 @@ class Sweep:
                 "or name another file"
             )
         for part, saved in zip(self.parts, state["parts"], strict=True):
-            saved["generator"] = saved["generator"].cpu()
             part.ensemble.load_state_dict(saved)
         self.done, self.seconds = int(state["done"]), float(state["seconds"])
 
@@ -324,7 +316,6 @@ class _Part:
                     for s, f in zip(shapes, bounds, strict=True)
                 ]
         w, b, v, c = self.ensemble.views()
-        w.zero_()
         for i, member in enumerate(self.members):
             own = made[member[0], member[4]]
             w[i, :, : own[0].shape[1]] = own[0]

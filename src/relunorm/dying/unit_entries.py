@@ -62,14 +62,7 @@ class UnitEntries:
         return np.split(self._order, np.cumsum(self.positions)[:-1])
 
     def samples(self, rows: NDArray[Any]) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
-        """Columns of samples for some units at a time, those with as many positions together.
-
-        Args:
-            rows: shape (n, entries).
-
-        Yields:
-            units, and an array of shape (n * positions, len(units)).
-        """
+        """Columns of samples for some units at a time, those with as many positions together."""
         starts = np.cumsum(self.positions) - self.positions
         for size in np.unique(self.positions[self.positions > 0]):
             units = np.flatnonzero(self.positions == size)

@@ -16,7 +16,7 @@ from relunorm.arguments import whole_number
 from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, plain
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
@@ -97,11 +97,7 @@ class Export(Shown):
                     stack.enter_context(atomic_path(target)).write_bytes(text.encode())
 
     def save_onnx(self, path: str | Path) -> None:
-        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`).
-
-        Raises:
-            UnsupportedFormatError: where onnxruntime would not compute the same integers.
-        """
+        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`)."""
         from relunorm.embedded.qdq import write_qdq
 
         if not isinstance(self.program, IntegerNetwork):
@@ -129,8 +125,8 @@ class Export(Shown):
         maps = (self.program,) if isinstance(self.program, Piecewise) else self.program.maps
         return {
             "schema": "relunorm.export/1",
-            "epsilon": _or_none(self.epsilon),
-            "epsilon_on_grid": _or_none(self.certificate.epsilon_on_grid),
+            "epsilon": plain(self.epsilon),
+            "epsilon_on_grid": plain(self.certificate.epsilon_on_grid),
             "weights": [m.weight_type for m in maps],
             "accumulators": [m.accumulator for m in maps],
             "network": document["network"],
@@ -310,7 +306,3 @@ def _check_tables(program: AnyProgram, name: str) -> None:
                 f"the table {table} would hold numbers that {kind} does not: the weights are "
                 "larger than any scale allows; rescale the network, or use more bits"
             )
-
-
-def _or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None

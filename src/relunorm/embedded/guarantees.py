@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import at_least, at_most
+from relunorm.display.shown import plain
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.proof.cutting import Bounds, bound_part, output_bounds
@@ -39,19 +40,14 @@ def claims(
     moved: NDArray[np.float64],
     classes: bool,
 ) -> dict[str, Any]:
-    """What the bounds prove, JSON-safe: per output, about classes, about steps.
-
-    Args:
-        change: the program beside the network; None for pieces, which have no steps of their own.
-        moved: how far the shrunk network can be from the one given.
-    """
+    """What the bounds prove, JSON-safe: per output, about classes, about steps."""
     outputs = network.output_size
     extra = np.abs(rows) @ moved
     total = Bounds(_plus(found.on_grid, extra), _plus(found.of_floats, extra))
     result: dict[str, Any] = {
         "bounds": {
-            "on_grid": _finite(total.on_grid[:outputs]),
-            "of_floats": _finite(total.of_floats[:outputs]),
+            "on_grid": plain(total.on_grid[:outputs]),
+            "of_floats": plain(total.of_floats[:outputs]),
         },
         "classes": None,
         "steps": None,
@@ -79,7 +75,7 @@ def claims(
     if steps and change is not None:
         apart, difference = bound_part(network, change, box, rows[:outputs], away=True)
         result["steps"] = {
-            "bounds": _finite(_plus(apart.of_floats, moved)),
+            "bounds": plain(_plus(apart.of_floats, moved)),
             "exceptions": [
                 {"layer": k, "unit": int(u), "margin": slackened(float(margin[u]))}
                 for k, margin in enumerate(difference.margins)
@@ -212,7 +208,3 @@ def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
 
 def _plus(bounds: NDArray[np.float64], extra: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([slackened(float(v)) for v in np.nextafter(bounds + extra, np.inf)])
-
-
-def _finite(values: NDArray[np.float64]) -> list[float | None]:
-    return [float(v) if np.isfinite(v) else None for v in values]

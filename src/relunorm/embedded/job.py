@@ -74,11 +74,7 @@ class Job:
         self.grids: dict[int, Integers] = {}
 
     def inputs(self, width: int) -> Integers:
-        """The exponents of the inputs: as given, or chosen once for the network as it came.
-
-        Raises:
-            InvalidInputError: no power of two fits.
-        """
+        """The exponents of the inputs: as given, or chosen once for the network as it came."""
         if self.exponent is not None:
             return self.exponent
         if width not in self.grids:
@@ -138,11 +134,7 @@ class Job:
         build: Callable[[int], Any],
         prove: Callable[[Any], Proved],
     ) -> tuple[Any, Proved]:
-        """The program of the first width that meets epsilon, or else of the last one.
-
-        Raises:
-            InvalidInputError: no width fits at all.
-        """
+        """The program of the first width that meets epsilon, or else of the last one."""
         result = None
         for width in widths:
             try:
@@ -179,11 +171,7 @@ class Job:
         )[0]
 
     def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Piecewise, Proved]:
-        """The pieces of a network with one or two inputs, in the first width that meets epsilon.
-
-        Raises:
-            InvalidInputError: more inputs than two, or too many pieces.
-        """
+        """The pieces of a network with one or two inputs, in the first width that meets epsilon."""
         makers = {1: build_pieces, 2: build_tree}
         if self.network.input_size not in makers:
             raise InvalidInputError(

@@ -33,13 +33,7 @@ BORDERS = 100_000
 
 @dataclass(frozen=True)
 class Found:
-    """The largest |program - network| found over all outputs.
-
-    Attributes:
-        difference: at ``inputs``.
-        inputs: where.
-        tried: how many inputs were tried.
-    """
+    """The largest |program - network| found over all outputs."""
 
     difference: float
     inputs: Array
@@ -60,8 +54,6 @@ def largest_difference(
     """Search for inputs at which the program is far from the network.
 
     Args:
-        program: real inputs to real outputs.
-        borders: points to try besides, such as those between two pieces.
         smooth: the program without its roundings of values, whose gradient guides the ascent.
         snap: moves inputs to where they are wanted, such as the program's own grid.
     """

@@ -104,11 +104,7 @@ def outer_box(box: Box, program: AnyProgram) -> Box:
 
 
 def change_of(network: Network, program: IntegerNetwork | FloatNetwork) -> Change:
-    """The program beside the network; for integers nothing can overflow, or this raises.
-
-    Raises:
-        InvalidInputError: something could leave its type, or the two do not fit together.
-    """
+    """The program beside the network; for integers nothing can overflow, or this raises."""
     fits = len(program.layers) == len(network.layers) and all(
         x.kind == y.activation.kind for x, y in zip(program.layers, network.layers, strict=True)
     )
@@ -124,11 +120,7 @@ def change_of(network: Network, program: IntegerNetwork | FloatNetwork) -> Chang
 
 
 def read_tables(source: str) -> dict[str, NDArray[Any]]:
-    """Every constant table of a program, by name.
-
-    Raises:
-        InvalidInputError: a table holds something else than numbers of its type.
-    """
+    """Every constant table of a program, by name."""
     behind = "|".join(
         re.escape(target.attribute) for target in TARGETS.values() if target.attribute
     )
@@ -206,11 +198,7 @@ def _layer(layer: IntegerLayer | FloatLayer) -> dict[str, Any]:
 def network_from(
     structure: dict[str, Any], tables: dict[str, NDArray[Any]], name: str
 ) -> AnyNetwork:
-    """The program with this structure and these tables.
-
-    Raises:
-        InvalidInputError: a table is missing or does not fit.
-    """
+    """The program with this structure and these tables."""
     integer = structure["arithmetic"] == "integer"
     maps: list[Any] = []
     layers: list[Any] = []

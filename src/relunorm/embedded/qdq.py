@@ -36,11 +36,7 @@ LARGEST = 2**22
 
 
 def to_qdq(network: IntegerNetwork) -> onnx.ModelProto:
-    """The integer network as an ONNX model whose integers are the program's.
-
-    Raises:
-        UnsupportedFormatError: float32 sums could round, or a layer has no QDQ form.
-    """
+    """The integer network as an ONNX model whose integers are the program's."""
     model = _Writer(network).model()
     onnx.checker.check_model(model)
     return model

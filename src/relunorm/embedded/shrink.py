@@ -137,11 +137,7 @@ def network_to_dict(network: Network) -> dict[str, Any]:
 
 
 def network_from_dict(document: dict[str, Any]) -> Network:
-    """What `network_to_dict` wrote.
-
-    Raises:
-        InvalidInputError: the numbers are damaged.
-    """
+    """What `network_to_dict` wrote."""
     layers = [
         Layer(
             _affine_from(entry["affine"]),

@@ -230,9 +230,6 @@ def fold_stable(
 ) -> tuple[Network, list[Affine], list[NDArray[np.intp]]]:
     """Replace units that keep one sign by their line; layers without units left disappear.
 
-    Args:
-        bounds: of the pre-activations, layer by layer.
-
     Returns:
         the network, every value of the given one as a map of its values, and the units kept.
     """

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from relunorm.display.shown import Shown, entries
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
@@ -17,10 +15,6 @@ if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
 
 Verdict = Literal["proved", "counterexample", "unknown"]
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 class _Resumable(Shown):

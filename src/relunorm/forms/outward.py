@@ -193,11 +193,7 @@ def stable_bounds(found: Stability) -> list[Range]:
 def proved_bounds(
     network: Network, reach: Reach, proofs: Any, clock: Clock = NO_LIMIT
 ) -> list[Range]:
-    """Pre-activation bounds from their proofs, without a solver.
-
-    Args:
-        proofs: what `Stability.proofs.to_dict()` wrote; None asks for the quick bounds.
-    """
+    """Pre-activation bounds from their proofs, without a solver."""
     if proofs is None:
         return quick_bounds(network, reach, clock)
     again = replay(network, reach.domain, Proofs.from_dict(proofs), clock=clock)

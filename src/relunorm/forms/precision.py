@@ -72,11 +72,7 @@ def _bits(affine: Affine) -> NDArray[np.int64]:
 
 
 def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[float, str]:
-    """The tolerance for two networks, and the precision it follows.
-
-    Args:
-        points: inputs at which the size of the outputs is looked at.
-    """
+    """The tolerance for two networks, and the precision it follows."""
     found = [precision(network) for network in networks]
     for name, unit in UNITS.items():
         if name in found:
@@ -89,9 +85,6 @@ def narrow(network: Network) -> Network:
     """The network with every number rounded to float32, as a float32 file will hold it.
 
     Convolutions stay convolutions: their kernels are what is rounded.
-
-    Raises:
-        UnsupportedFormatError: a number is too large for float32.
     """
     if is_single(network):
         return network
@@ -160,9 +153,6 @@ def evaluation_error(
     weights cancels in the bound. The sum over all layers is compared with the textbook recursion
     e' = |W| e + d, and the smaller one is returned. A sound bound; real errors cancel and are some
     hundred times smaller.
-
-    Args:
-        ranges: sound pre-activation bounds, per layer.
     """
     rounding = _Rounding(network, reach, dtype)
     for layer, span in zip(network.layers, ranges, strict=True):

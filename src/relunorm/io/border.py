@@ -80,11 +80,7 @@ def accepts(
 
 
 def as_network(model: Model, data: Any = None) -> Network:
-    """The network of anything `relunorm.load` reads.
-
-    Args:
-        data: a batch of inputs, for models that leave the shape of an input open.
-    """
+    """The network of anything `relunorm.load` reads."""
     if isinstance(model, Network):
         return model
     from relunorm.io import load

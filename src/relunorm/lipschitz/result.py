@@ -34,14 +34,7 @@ class LipschitzBound:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
-        value = float(self.value) if np.isfinite(self.value) else None
-        return {
-            "method": self.method,
-            "side": self.side,
-            "value": value,
-            "seconds": self.seconds,
-            "note": self.note,
-        }
+        return entries(self, "method side value seconds note")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

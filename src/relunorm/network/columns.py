@@ -102,9 +102,6 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
 
     Gaps of a DataFrame are filled where the network knows by what.
     A sparse matrix, as encoders give one, becomes an array.
-
-    Raises:
-        InvalidInputError: the names of some columns are not there.
     """
     if hasattr(rows, "toarray"):  # the one name that all sparse types of scipy share
         return rows.toarray()
@@ -126,11 +123,7 @@ def arranged(rows: Any, columns: Sequence[Column]) -> Any:
 
 
 def apart(rows: Any, names: Sequence[str]) -> tuple[Any, Any]:
-    """A DataFrame without the columns of these names, and them: of one name, the column.
-
-    Raises:
-        InvalidInputError: it is no DataFrame, or has no such column.
-    """
+    """A DataFrame without the columns of these names, and them: of one name, the column."""
     there = getattr(rows, "columns", None)
     if there is None or not hasattr(rows, "drop"):
         raise InvalidInputError(
@@ -145,11 +138,7 @@ def apart(rows: Any, names: Sequence[str]) -> tuple[Any, Any]:
 
 
 def columns_from(listed: Any) -> tuple[Column, ...]:
-    """The columns whose `Column.to_dict` are listed.
-
-    Raises:
-        InvalidNetworkError: it is no such list.
-    """
+    """The columns whose `Column.to_dict` are listed."""
     try:
         return tuple(
             Column(

@@ -219,15 +219,6 @@ class Network(Shown):
         return sum(self.layers[i].channels for i in self.hidden)
 
     @property
-    def units_in_words(self) -> str:
-        """The number of units as every page and command says it.
-
-        >>> Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]).units_in_words
-        '2 units'
-        """
-        return units_in_words(self.units, self.channels)
-
-    @property
     def maps(self) -> Iterator[Affine]:
         """Every affine map, the output's last."""
         yield from (layer.affine for layer in self.layers)

@@ -48,7 +48,6 @@ class Step:
         geometry, groups: of ``conv`` and the poolings; of ``conv_transpose`` the pads are outputs
             cut off, or added where negative; ``upsample`` repeats each position kernel times.
         count_padding: whether ``average_pool`` divides by the padded window.
-        activation: of ``activation``.
         ends: of ``clip``; None where open.
         axes: of ``permute``, batch axis left out.
         layer: of ``activation``: the layer of the network that holds its units.

@@ -24,9 +24,6 @@ class HiddenLinear:
     """A Linear layer followed by ReLU.
 
     Attributes:
-        name: its path in the module.
-        linear: the layer.
-        readers: the Linear layers that read the ReLU's output, with their paths.
         source: path of the hidden Linear layer whose ReLU it reads; "" if it reads the input, None
             if it reads anything else.
     """
@@ -57,12 +54,6 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
     """Every Linear followed by ReLU, in execution order.
 
     Read from the traced graph, so Sequential, nested modules and functional relu all work.
-
-    Raises:
-        InvalidInputError: the module cannot be traced, or holds no such layer.
-        UnsupportedOperationError: an output of a hidden layer goes anywhere but into Linear
-            layers, a layer is used twice, or forward reads weights by itself, so that a layer's
-            scale cannot be moved on.
     """
     try:
         graph = fx.Tracer().trace(module)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.claim import LEVEL, ROUNDING, Check, Claim, Verdict
+from relunorm.papers.claim import LEVEL, ROUNDING, Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, World
 
 #: Name on the command line -> what the paper is called, in the order of the seeds.
@@ -37,25 +37,6 @@ TITLES = {
 }
 #: Name -> module that re-runs the paper.
 PAPERS = {name: f"relunorm.papers.{name}" for name in TITLES}
-
-__all__ = [
-    "PAPERS",
-    "TITLES",
-    "Check",
-    "Claim",
-    "Exhibit",
-    "Make",
-    "Sample",
-    "Verdict",
-    "World",
-    "exhibits",
-    "items",
-    "paper_key",
-    "read_sample",
-    "statements",
-    "words_of",
-    "world_of",
-]
 
 
 def paper_key(name: str) -> str:

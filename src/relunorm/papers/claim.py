@@ -36,11 +36,6 @@ class Verdict(str, Enum):
 class Check:
     """One number against one limit; NaN passes nothing.
 
-    Attributes:
-        what: the quantity, in words.
-        value: what was measured.
-        relation: how it has to compare with ``limit``; "=" means within ``tolerance``.
-
     >>> Check("largest difference", 3e-16, "<=", 1e-12).passed
     True
     >>> print(Check("regions", 7, "=", 8))
@@ -88,11 +83,6 @@ class Claim:
     """One row of the page: a figure, theorem, equation or erratum of a paper.
 
     Attributes:
-        item: its name in the paper's checklist.
-        printed: what the paper says, in our words.
-        check: the number that tests it as printed.
-        corrected: the corrected statement, where there is one.
-        corrected_check: the number that tests that.
         short: why the sizes of this run cannot show the statement, if they cannot.
         basis: where the limits come from: the statement itself, rounding, or a named test.
 
@@ -131,14 +121,10 @@ class Claim:
         return "; ".join(str(check) for check in checks if check is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        corrected = self.corrected_check
         return {
-            **entries(self, "item printed corrected check"),
-            "corrected_check": None if corrected is None else corrected.to_dict(),
-            "numbers": self.numbers,
+            **entries(self, "item printed corrected check corrected_check numbers"),
             "number": self.deciding.brief,
-            "short": self.short,
-            "basis": self.basis,
+            **entries(self, "short basis"),
             "verdict": self.verdict.value,
         }
 

@@ -55,17 +55,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Exhibit:
-    """One reproduced exhibit.
-
-    Attributes:
-        name: for files and the command line.
-        title: what it shows.
-        columns, rows: the table.
-        figure: a matplotlib figure, or None for a table or theorem.
-        note: how it compares with the paper.
-        settings: sizes and seeds used.
-        claims: what the table says of the paper's statements.
-    """
+    """One reproduced exhibit."""
 
     name: str
     title: str
@@ -95,17 +85,12 @@ class Exhibit:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.exhibit/1",
-            **entries(self, "name title columns"),
-            "rows": [[_plain(v) for v in row] for row in self.rows],
-            **entries(self, "note settings claims"),
+            **entries(self, "name title columns rows note settings claims"),
         }
 
     def save(self, folder: str | Path, **more: Any) -> list[Path]:
         """Write NAME.csv, NAME.png and NAME.svg if there is a figure, and NAME.json, which comes
         last: where it is, the others are complete. Returns the paths, NAME.json first.
-
-        Args:
-            more: further entries of the JSON document.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -196,14 +181,6 @@ def cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
-
-
 T = TypeVar("T")
 
 
@@ -213,8 +190,6 @@ class World:
 
     Attributes:
         data: the user's table or scikit-learn's; None where an exhibit generates its own.
-        full: the sizes of the paper instead of quick ones.
-        random_state: every random number follows from it.
         tiny: the smallest sizes at which a verdict is still decided, for planted worlds.
     """
 

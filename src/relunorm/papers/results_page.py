@@ -45,12 +45,7 @@ _CLASS = {
 
 
 def write_page(outcomes: Sequence[Outcome], folder: str | Path, heading: str) -> list[Path]:
-    """Write index.html and verdicts.csv; returns their paths.
-
-    Args:
-        outcomes: of `relunorm.papers.run.run_tasks`, saved under ``folder``.
-        heading: what was run, for the head of the page.
-    """
+    """Write index.html and verdicts.csv; returns their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rows = [row for outcome in outcomes for row in outcome.rows]

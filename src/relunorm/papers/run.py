@@ -84,9 +84,6 @@ class Outcome:
 
     Attributes:
         document: the exhibit as JSON-safe data; None if it failed.
-        error: what went wrong, or "".
-        reused: whether the folder already held it.
-        seconds: the run took by the clock, when it was made.
     """
 
     task: Task
@@ -154,7 +151,6 @@ def run_tasks(
     Args:
         tasks: the exhibits. folder: where to write; None writes nothing. Workers on other machines
             must see it under the same path.
-        jobs, backend, scheduler: where to run, as in `relunorm.sweep`.
         progress: called with a `Progress` for every outcome as it comes, its fact; may raise
             KeyboardInterrupt to stop.
 

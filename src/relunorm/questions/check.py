@@ -12,7 +12,7 @@ import numpy as np
 
 from relunorm.arithmetic.certain import satisfied
 from relunorm.clock import Clock, Listener, Progress, Teller
-from relunorm.display.shown import Shown
+from relunorm.display.shown import Shown, entries
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
 from relunorm.extrema.result import Decision
@@ -68,13 +68,10 @@ class Check(Shown):
         """JSON-safe."""
         return {
             "schema": "relunorm.check/1",
-            "verdict": self.verdict,
-            "point": None if self.point is None else self.point.tolist(),
-            "outputs": None if self.outputs is None else self.outputs.tolist(),
+            **entries(self, "verdict point outputs"),
             "parts": self.parts[0],
             "settled": self.parts[1],
-            "nodes": self.nodes,
-            "seconds": self.seconds,
+            **entries(self, "nodes seconds"),
             "proved": self.proof is not None,
         }
 

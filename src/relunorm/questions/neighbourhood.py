@@ -106,11 +106,6 @@ def wrong_outputs(
 
     A tie counts as wrong, as does an output exactly ``delta`` away. Where value + delta is no
     float, those that are not ``surely`` wrong hold every wrong output, and the others no right one.
-
-    Args:
-        label: the class, for a classifier.
-        value: the outputs to stay near, for a regression.
-        delta: how far outputs may move; None for a classifier.
     """
     count = network.output_size
     own = np.eye(count)
@@ -195,9 +190,6 @@ def quick_radius(
     clock: Clock,
 ) -> float:
     """The largest of some radii below ``most`` at which no conjunction A f(x) <= b can hold.
-
-    Args:
-        around: the inputs within a radius.
 
     Returns:
         0 where none of those that were tried is proved.

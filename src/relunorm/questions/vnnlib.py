@@ -69,11 +69,9 @@ class Assertions:
     """A property file: all of ``common`` and, for some entry of ``alternatives``, all of it.
 
     Args:
-        inputs, outputs: how many variables are declared.
         common: atoms that hold in every case.
         alternatives: what a case adds; one empty entry where there is no disjunction.
         line: of the last declaration of an input, for messages.
-        name: of the file.
     """
 
     inputs: int

@@ -37,9 +37,6 @@ def balanced(network: Network) -> Network:
 
     A network of ordinary size is returned as it is. Exact. The answer is kept with the network.
 
-    Raises:
-        InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
-
     >>> tiny = Network.from_weights([[[1e-200]], [[1e200]]])
     >>> float(balanced(tiny).layers[0].affine.terms[0][0, 0]) >= 0.5
     True
@@ -63,9 +60,6 @@ def to_size(network: Network, harmless: float = HARMLESS) -> tuple[Network, int]
 
     Args:
         harmless: powers of two that the weights along a path may be worth, as they are.
-
-    Raises:
-        InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
 
     >>> tall = Network.from_weights([[[1e200]], [[1e200]]])
     >>> small, exponent = to_size(tall)

@@ -40,17 +40,10 @@ class Case:
     """One network to report on.
 
     Attributes:
-        network: as it was read.
-        name: what to call it on the page.
-        domain: where it is looked at.
         domain_from: ``given``, ``data`` (the box around it) or ``default`` (the box [-1, 1]^d).
         x, y: the rows of data that are used, and their targets (of classes, their numbers).
-        rows: how many rows were given.
         target: the target's name; of several, with commas between them.
-        classes: the names of the target's classes, if it has any.
         plane: what `--slice` asked for: two coordinates, three inputs as rows, or None.
-        names: what the inputs are called; x0, x1, ... by default.
-        named: whether these names were given.
         index: the place of every row that is used among those that were given.
         table: what the rows were read from, where a file is known: for commands.
         outputs: what the target's columns are called, where it has several and they have names.

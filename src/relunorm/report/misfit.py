@@ -71,7 +71,9 @@ def of_numbers(errors: list[dict[str, Any]], case: Case) -> dict[str, Any] | Non
         return None
     x, y = _some_rows(case)
     truth = y.reshape(len(y), -1)
-    remedy = _remedy(_answers(case, x), lambda said: _r2(case, said, truth), 0.0)
+    remedy = _remedy(
+        _answers(case, x), lambda said: _worst_r2(_said(case, said, truth), truth), 0.0
+    )
     remedy = remedy or _remedy(_other_targets(case, x, truth), lambda r2: r2, 0.0)
     if remedy is None and not any(r2 < 0 for r2 in known):
         return None
@@ -174,10 +176,6 @@ def _assigned(table: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int
 def _said(case: Case, outputs: Array, truth: Array) -> Array:
     said = case.network.head(outputs, case.network.output_shape)
     return np.asarray(said).reshape(truth.shape)
-
-
-def _r2(case: Case, outputs: Array, truth: Array) -> float:
-    return _worst_r2(_said(case, outputs, truth), truth)
 
 
 def _worst_r2(said: Array, truth: Array) -> float:

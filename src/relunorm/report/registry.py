@@ -37,9 +37,6 @@ class Section:
 
     Attributes:
         name: its key in the document, and the module under ``relunorm.report.sections``.
-        title: its heading.
-        weight: its share of the time.
-        call: what a reader can run to get more of it.
         compiled: whether it, or one after it, runs the kernels that `warm_up` compiles.
         spread: whether it has nothing to say about a domain of one input.
         more: what more time would bring, behind "would"; empty where time is never short.

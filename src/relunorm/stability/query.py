@@ -73,9 +73,6 @@ class Query:
         """The bounds of a layer after an attempt to prove ``signs * z[units] <= 0``.
 
         Each side is tried once. Bounds of later layers rest on these and are forgotten.
-
-        Args:
-            nodes: how many nodes of a search may be spent, all sides together.
         """
         self.rule(index)
         sides = [(index, u, s) for u, s in zip(units.tolist(), signs.tolist(), strict=True)]

@@ -43,7 +43,6 @@ class Identity:
 
     Attributes:
         function: ``module:name``; a script is called by its file's name without the ending.
-        version: the code version.
         shared: name -> digest of the arguments all runs share.
         seeded: whether a run that names no ``random_state`` is given one.
     """
@@ -199,11 +198,7 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class ScriptFunction:
-    """A function by file and name; call it with keywords.
-
-    Attributes:
-        path: the file. name: the function. source: the file's text.
-    """
+    """A function by file and name; call it with keywords."""
 
     path: str
     name: str
@@ -263,11 +258,7 @@ def _execute(title: str, path: str, source: str) -> ModuleType:
 
 
 def script_function(target: str) -> ScriptFunction:
-    """Read ``SCRIPT.py:function``.
-
-    Raises:
-        InvalidInputError: the text is not of that form, or the file lacks the function.
-    """
+    """Read ``SCRIPT.py:function``."""
     path, _, name = target.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
         raise InvalidInputError(f"{target!r} is not of the form SCRIPT.py:function")

@@ -54,7 +54,6 @@ def spread(
 
     Args:
         function: must not raise; what it raises ends everything.
-        tasks: one argument each.
         go_on: asked before a task is handed out; False ends the list there.
 
     Yields:

@@ -45,7 +45,6 @@ class Conformal:
     Attributes:
         x, y, weight: rows whose errors are measured, in the order they were given.
         fold: (n,) of jackknife+, for each row the network that did not see it; empty for split.
-        networks: those of jackknife+.
         errors: (n, m) absolute errors.
     """
 
@@ -103,11 +102,7 @@ class Conformal:
         yield from found
 
     def interval(self, center: Floats, x: Floats, coverage: float) -> tuple[Floats, Floats]:
-        """Lower and upper ends (rows, m).
-
-        Args:
-            center: what the fitted network predicts at x.
-        """
+        """Lower and upper ends (rows, m)."""
         real = isinstance(coverage, numbers.Real) and not isinstance(coverage, bool)
         if not (real and 0 < float(coverage) < 1):
             raise InvalidInputError(f"coverage={coverage!r}: expected a share between 0 and 1")

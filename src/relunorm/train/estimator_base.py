@@ -98,11 +98,7 @@ class ReLUEstimator(BaseEstimator):
     def _training_rows(
         self, X: Any, y: Any, sample_weight: Any, **rules: Any
     ) -> tuple[Floats, Any, Floats]:
-        """Checked inputs, targets and weights; missing inputs are refused or filled.
-
-        Args:
-            rules: what `validate_data` is to check about y.
-        """
+        """Checked inputs, targets and weights; missing inputs are refused or filled."""
         X, y = self._validated(X, y=y, **rules)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         x, weight = np.asarray(X), np.asarray(weight, dtype=np.float64)
@@ -147,14 +143,7 @@ class ReLUEstimator(BaseEstimator):
         clock: Clock,
         **rest: Any,
     ) -> Task:
-        """The problem in normalized units; rows for early stopping are held out of it.
-
-        Args:
-            rows: inputs and targets in the user's units, weights.
-            scalings: of inputs and targets.
-            columns: the inputs that vary.
-            penalty: that of the units (None for the solver's choice), and of the slopes.
-        """
+        """The problem in normalized units; rows for early stopping are held out of it."""
         import torch
 
         from relunorm.train.problem.task import Task, Watch

@@ -288,9 +288,7 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
     With a time limit each has its share: one fit alone would go on until nothing is left.
 
     Args:
-        name: the solver.
         task: its seed is that of the first fit; the others' are drawn from it.
-        restarts: how many fits.
         n_jobs: fits at a time; None honours an ambient ``joblib.parallel_config``.
     """
     if restarts == 1:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli import options
-from relunorm.cli.inputs import numbers, opened, parse_classes, parse_table
-from relunorm.cli.labels import check_labels, foreign_labels
+from relunorm.cli.inputs import (
+    check_labels,
+    foreign_labels,
+    numbers,
+    opened,
+    parse_classes,
+    parse_table,
+)
 from relunorm.cli.output import Console, emit, examples, print_table, showing
 from relunorm.errors import InvalidInputError
 

@@ -22,7 +22,7 @@ from relunorm.cli.output import (
     print_table,
 )
 from relunorm.clock import TIME_LIMIT, Clock
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _report(
         "alpha": model.alpha_,
         "iterations": model.n_iter_,
         "stopped": model.stopped_,
-        "errors": _finite(rows),
+        "errors": plain(rows),
         "notes": _notes(model, table, train, sum(asked)) + notes,
     }
     if classify:
@@ -307,8 +307,8 @@ def _report(
         document["classes"] = [names[int(k)] for k in model.classes_] if table.classes else names
         document["stretch"] = model.stretch_
     else:
-        document["optimality_gap"] = _finite(model.optimality_gap_)
-        document["lower_bound_mse"] = _finite(model.lower_bound_)
+        document["optimality_gap"] = plain(model.optimality_gap_)
+        document["lower_bound_mse"] = plain(model.lower_bound_)
     return document
 
 
@@ -446,15 +446,6 @@ def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
         "network; inputs with a large offset (times, years) lose their digits: subtract it first, "
         "or write .npz"
     ]
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

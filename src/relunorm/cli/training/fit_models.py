@@ -187,12 +187,7 @@ def _regression_errors(predict: Predict, train: Table, held: Table | None) -> di
 def classification_errors(
     chances: Predict, classes: NDArray[Any], train: Table, held: Table | None
 ) -> dict[str, float]:
-    """Mean log-loss and share of right answers; a class that was not fitted counts as impossible.
-
-    Args:
-        chances: gives (n, classes) probabilities.
-        classes: the values of y that were fitted, sorted.
-    """
+    """Mean log-loss and share of right answers; a class that was not fitted is impossible."""
     result: dict[str, float] = {}
     for name, part in (("train", train), ("holdout", held)):
         if part is None:

@@ -18,15 +18,7 @@ FEWEST_ROWS = 3
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says about the table.
-
-    Attributes:
-        targets: names of the columns to predict.
-        drop: names of those that are left out.
-        classify: whether the target holds classes.
-        one_hot: whether columns of words become one column a word.
-        gaps: whether inputs may be missing.
-    """
+    """What the user says about the table."""
 
     targets: list[str]
     drop: list[str]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relunorm.arguments import real_number
+from relunorm.display.shown import entries
 from relunorm.dying.revive.initial import (
     RandomState,
     check_share,
@@ -45,12 +46,7 @@ class Revival:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
-        return {
-            "schema": "relunorm.dying.revival/1",
-            "count": self.count,
-            "units": {name: list(units) for name, units in self.units.items()},
-            "skipped": self.skipped,
-        }
+        return {"schema": "relunorm.dying.revival/1", **entries(self, "count units skipped")}
 
 
 def redo_(

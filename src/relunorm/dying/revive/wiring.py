@@ -79,11 +79,8 @@ class SiteWiring:
     """The parameters around one rectifier.
 
     Attributes:
-        name: the site, as in `MonitorReport`.
-        units: how many.
         source: name and module of the layer that makes the pre-activations, or None.
         norm: a batch normalisation between the two, or None.
-        readers: the layers that read the units.
         problem: why the site cannot be revived; "" if it can.
         uneven: why scaling a unit's input does not scale what is read by as much; "" if it does.
     """

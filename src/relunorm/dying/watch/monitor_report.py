@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +76,7 @@ class SiteReport:
         return {
             **entries(self, "name units leaky ran axis axis_known"),
             **{name: np.flatnonzero(getattr(self, name)).tolist() for name in masks},
-            **entries(self, "died_at first_death active_share"),
-            "score": [None if math.isnan(v) else v for v in self.score.tolist()],
+            **entries(self, "died_at first_death active_share score"),
         }
 
 

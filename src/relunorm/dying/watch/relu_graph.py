@@ -1,9 +1,8 @@
 """Finding the rectified tensors of a training pass in autograd's graph, with nothing in its way.
 
-A function mode sees every torch call of a forward pass, which costs a small CNN 5 to 10 % of its
-training step. In training autograd keeps the result of every relu for the backward pass anyway. So
-once a pass has been watched, the next ones of the same form are only read off the graph behind
-their output: the nodes in the order of one walk, with the parameters they end in, must be the same.
+Autograd keeps the result of every relu for the backward pass. So once a pass has been watched, the
+next ones of the same form are only read off the graph behind their output (docs/dying.md): the
+nodes in the order of one walk, with the parameters they end in, must be the same.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term, geometry_of, term_of
 from relunorm.embedded.proof.distance import Change, Rounding
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.layer import Kind
 
@@ -42,7 +42,7 @@ class FloatMap(Rows):
 
     def real(self) -> Affine:
         """The map in real numbers."""
-        terms = {s: _double(term.matrix) for s, term in self.terms.items()}
+        terms = {s: term.matrix.astype(np.float64) for s, term in self.terms.items()}
         return Affine(terms, self.bias.astype(np.float64))
 
 
@@ -183,11 +183,7 @@ class FloatRounding(Rounding):
 
 
 def build_floats(network: Network, box: Box) -> FloatNetwork:
-    """The network in single precision, inputs clamped to a box.
-
-    Raises:
-        UnsupportedFormatError: a number does not fit single precision.
-    """
+    """The network in single precision, inputs clamped to a box."""
     shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
     outs = [*shapes[1:], network.output_shape]
     maps = [
@@ -227,10 +223,6 @@ def _from_left_to_right(total: Any, value: Any, matrix: Any) -> Any:
         part = slice(by_column.indptr[j], by_column.indptr[j + 1])
         total[:, by_column.indices[part]] += by_column.data[part] * value[:, j : j + 1]
     return total
-
-
-def _double(matrix: Any) -> Matrix:
-    return matrix.astype(np.float64)
 
 
 def _per_row(matrix: Any) -> Vector:

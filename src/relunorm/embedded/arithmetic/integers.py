@@ -60,11 +60,7 @@ class IntegerMap(Rows):
     """An affine map in integers.
 
     Attributes:
-        terms: earlier value -> the weights on it.
-        bias: one integer per row, at the row's exponent.
         exponent: a: the sum of row i stands for the real number sum * 2^-a_i.
-        weight_type: C type of the weights.
-        accumulator: C type in which the sums are taken.
     """
 
     terms: Mapping[int, Term]
@@ -86,13 +82,9 @@ class IntegerLayer:
     """An affine map, an activation, and a rounding to the layer's own exponents.
 
     Attributes:
-        kind: relu, leaky, step or identity.
         exponent: s: entry i of the value stands for q * 2^-s_i.
-        value_type: C type of the values.
         slope: for leaky: (m, k), the slope below 0 being m * 2^-k.
         levels: for step: the integers of a unit that is on, and at 0.
-        shape: of the values, as the network had it.
-        name: where the layer came from.
     """
 
     affine: IntegerMap
@@ -131,8 +123,6 @@ class IntegerInputs:
     Attributes:
         input_exponent: entry j of an input stands for q * 2^-s_j.
         input_low, input_high: inputs are clamped to this box of integers first.
-        input_type: C type of the inputs.
-        input_shape, output_shape: as the network had them.
     """
 
     input_exponent: Integers
@@ -148,11 +138,7 @@ class IntegerInputs:
         return len(self.input_exponent)
 
     def quantize(self, inputs: ArrayLike) -> Integers:
-        """Real inputs to the nearest integers the program takes, halves towards plus infinity.
-
-        Raises:
-            InvalidInputError: an input is not a number.
-        """
+        """Real inputs to the nearest integers the program takes, halves towards plus infinity."""
         batch = np.asarray(inputs, dtype=np.float64)
         if np.isnan(batch).any():
             raise InvalidInputError("an input is NaN, and no integer stands for that")
@@ -293,11 +279,7 @@ def chosen(outputs: NDArray[Any]) -> Integers:
 
 
 def real_map(network: IntegerNetwork, affine: IntegerMap) -> Affine:
-    """The affine map of real numbers that the integers stand for.
-
-    Raises:
-        InvalidInputError: an integer needs more than the 53 bits of a float.
-    """
+    """The affine map of real numbers that the integers stand for."""
     terms: dict[int, Any] = {}
     for source, term in affine.terms.items():
         inner = network.exponents(source)

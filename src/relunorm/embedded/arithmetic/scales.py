@@ -53,9 +53,6 @@ def build(
         weight_bits: 8, 16 or 32 for every map, the output's last.
         value_bits: 8, 16 or 32, for inputs and values.
         input_exponent: s with x = q 2^-s, where the sensor fixes it; the finest otherwise.
-
-    Raises:
-        InvalidInputError: no power of two fits, or integers cannot express a part of the network.
     """
     arguments = (network, box, weight_bits, value_bits, input_exponent)
     balanced = _Builder(*arguments, balance=True)

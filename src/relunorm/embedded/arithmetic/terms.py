@@ -249,11 +249,7 @@ def term_of(
 
 
 def term_from(geometry: dict[str, Any], tables: dict[str, Integers]) -> Term:
-    """The term a certificate describes, with the tables of a program.
-
-    Args:
-        tables: ``weight``, and for a listed term ``column`` and ``end``.
-    """
+    """The term a certificate describes, with the tables of a program."""
     kind, weight = geometry["kind"], tables["weight"]
     if kind == "dense":
         rows, columns = map(int, geometry["shape"])

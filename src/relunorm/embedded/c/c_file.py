@@ -78,14 +78,7 @@ RESERVED = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is written.
-
-    Attributes:
-        name: prefix of everything the file defines.
-        target: a name in `TARGETS`.
-        classes: whether to add a function that gives the class.
-        labels: what the classes are called, for a comment.
-    """
+    """How a program is written."""
 
     name: str = "net"
     target: str = "c99"
@@ -112,13 +105,7 @@ class Options:
 
 
 class CFile(ABC):
-    """A program being written: one file with tables, functions and one that runs them.
-
-    Args:
-        program: what is written; any of its kinds.
-        outputs: how many.
-        tables: of the whole file; those of the clamps are named ``low`` and ``high``.
-    """
+    """A program being written: one file with tables, functions and one that runs them."""
 
     def __init__(self, options: Options, program: Any, outputs: int, tables: Tables):
         self.options, self.name, self.tables, self.program = options, options.name, tables, program

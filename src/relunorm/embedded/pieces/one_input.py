@@ -41,9 +41,7 @@ class Piecewise(IntegerProgram):
     """A program that looks its affine piece up: what programs of one and two inputs share.
 
     Attributes:
-        start: shape (pieces, outputs).
         output_exponent: an output y stands for y * 2^-this.
-        weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
     if TYPE_CHECKING:  # fields of the programs, each in its own place among the others
@@ -107,7 +105,6 @@ class Pieces(Piecewise):
 
     Attributes:
         first: the first integer of every piece, rising; ``first[0]`` is the lower clamp.
-        slope: shape (pieces, outputs).
     """
 
     first: Integers
@@ -159,11 +156,7 @@ class Pieces(Piecewise):
 
 
 def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers | None) -> Pieces:
-    """The pieces of a network with one input, slopes of so many bits.
-
-    Raises:
-        InvalidInputError: numbers that no power of two fits.
-    """
+    """The pieces of a network with one input, slopes of so many bits."""
     from relunorm.regions.lines import along
 
     inputs = start_of(network, box, bits, input_exponent)
@@ -235,11 +228,7 @@ def overflow_of(program: Pieces) -> str | None:
 
 
 def bound_pieces(network: Network, program: Pieces) -> Bounds:
-    """Bounds of |program - network| for every output, over all integers and all real inputs.
-
-    Raises:
-        InvalidInputError: a piece could leave its type.
-    """
+    """Bounds of |program - network| for every output, over all integers and all real inputs."""
     why = overflow_of(program)
     if why is not None:
         raise InvalidInputError(why)
@@ -309,11 +298,7 @@ class PiecesFile(CFile):
 
 
 def numbers_from(structure: dict[str, Any], network: Network) -> dict[str, Any]:
-    """What `Piecewise.structure` wrote of inputs and numbers, as arguments of a program.
-
-    Raises:
-        InvalidInputError: it does not fit the network's inputs.
-    """
+    """What `Piecewise.structure` wrote of inputs and numbers, as arguments of a program."""
     exponent, low, high = (np.array(structure[key], dtype=np.int64) for key in _INPUTS)
     fits = exponent.shape == low.shape == high.shape == (network.input_size,)
     if not fits or np.abs(exponent).max() > 400:
@@ -329,11 +314,7 @@ def numbers_from(structure: dict[str, Any], network: Network) -> dict[str, Any]:
 def pieces_from(
     structure: dict[str, Any], tables: dict[str, NDArray[Any]], name: str, network: Network
 ) -> Pieces:
-    """The program with this structure and these tables.
-
-    Raises:
-        InvalidInputError: a table is missing or does not fit.
-    """
+    """The program with this structure and these tables."""
     names = [f"{name}_{part}" for part in ("first", "start", "slope")]
     if missing := [n for n in names if n not in tables]:
         raise InvalidInputError(f"the program has no table {missing[0]}")

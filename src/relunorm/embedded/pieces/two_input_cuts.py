@@ -49,11 +49,7 @@ class _Leaf:
 
 
 def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers | None) -> PieceTree:
-    """The tree of a network with two inputs, walls and slopes of so many bits.
-
-    Raises:
-        InvalidInputError: too many pieces, or numbers that no power of two fits.
-    """
+    """The tree of a network with two inputs, walls and slopes of so many bits."""
     inputs = start_of(network, box, bits, input_exponent)
     builder = _Builder(network, inputs, bits)
     root = builder.run()

@@ -92,7 +92,6 @@ class PieceTree(Piecewise):
         wall, threshold: per node n and t.
         follow: per node where to go if the comparison fails and if it holds; numbers from the
             count of nodes on are leaves.
-        slope: shape (leaves, outputs, 2).
     """
 
     wall: Integers
@@ -155,11 +154,7 @@ class PieceTree(Piecewise):
         return {**super().structure(), "arithmetic": "tree", "nodes": len(self.wall)}
 
     def bound(self, network: Network) -> Bounds:
-        """Bounds of |program - network| for every output, over all integers and real inputs.
-
-        Raises:
-            InvalidInputError: a sum could leave its type, or the nodes are no tree.
-        """
+        """Bounds of |program - network| for every output, over all integers and real inputs."""
         why = overflow_of_tree(self)
         if why is not None:
             raise InvalidInputError(why)
@@ -295,11 +290,7 @@ class TreeFile(CFile):
 def tree_from(
     structure: dict[str, Any], tables: dict[str, Any], name: str, network: Network
 ) -> Any:
-    """The program with this structure and these tables.
-
-    Raises:
-        InvalidInputError: a table is missing or does not fit.
-    """
+    """The program with this structure and these tables."""
     nodes, outputs = int(structure["nodes"]), int(structure["outputs"])
     names = ["start", "slope", *(["wall", "threshold", "follow"] if nodes else [])]
     if missing := [n for n in names if f"{name}_{n}" not in tables]:

@@ -88,12 +88,7 @@ class IntegerRounding(Rounding):
 
 
 class Walk:
-    """The state of both proofs after some layers; inputs are the integers themselves.
-
-    Attributes:
-        sums: per map what its sums can reach.
-        errors: per map the bounds of its error e.
-    """
+    """The state of both proofs after some layers; inputs are the integers themselves."""
 
     def __init__(self, network: Network, start: IntegerInputs):
         self.network, self.start = network, start
@@ -105,11 +100,7 @@ class Walk:
         self.errors: list[Ends] = []
 
     def add_map(self, affine: IntegerMap) -> Sums:
-        """Bound the sums of the next map; its error is bounded on the way.
-
-        Raises:
-            InvalidInputError: a sum could leave 63 bits.
-        """
+        """Bound the sums of the next map; its error is bounded on the way."""
         index = len(self.sums)
         network = [*(x.affine for x in self.network.layers), self.network.output][index]
         self.change.truncate(index)
@@ -135,11 +126,7 @@ class Walk:
         self.errors.pop()
 
     def add_layer(self, layer: IntegerLayer) -> None:
-        """Take the layer whose map came last.
-
-        Raises:
-            InvalidInputError: a sum or a value could leave its type.
-        """
+        """Take the layer whose map came last."""
         index = len(self.program.layers)
         place = f"layer {index + 1}"
         why = overflow(layer, layer.affine, self.sums[index])
@@ -168,11 +155,7 @@ def grid_box(start: IntegerInputs) -> Box:
 
 
 def walk_through(network: Network, integer: IntegerNetwork) -> Walk:
-    """Both proofs for a finished program.
-
-    Raises:
-        InvalidInputError: something could leave its type.
-    """
+    """Both proofs for a finished program."""
     walk = Walk(network, integer)
     for layer in integer.layers:
         walk.add_map(layer.affine)
@@ -199,14 +182,7 @@ class Sums:
 
 
 def partial_sums(affine: IntegerMap, lows: list[Integers], highs: list[Integers]) -> Sums:
-    """The range of every prefix of every row.
-
-    Args:
-        lows, highs: of every value the map reads, by number.
-
-    Raises:
-        InvalidInputError: a sum could leave 63 bits.
-    """
+    """The range of every prefix of every row."""
     low, high = affine.bias.copy(), affine.bias.copy()
     least, most = low.copy(), high.copy()
     for source, term in affine.terms.items():

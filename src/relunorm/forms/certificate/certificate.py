@@ -23,6 +23,7 @@ import numpy as np
 from relunorm.arithmetic.floats import at_most
 from relunorm.clock import NO_LIMIT
 from relunorm.difference.difference import Ends, repeat
+from relunorm.display.shown import plain
 from relunorm.domain import Box
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
@@ -155,7 +156,6 @@ class Recomputed:
     """What a certificate's relations and proofs show.
 
     Attributes:
-        bounds: on |f - g|, output by output.
         exceptions: the step units near whose thresholds nothing is shown.
         errors: per number type how far the outputs of each network can be off when computed.
     """
@@ -173,7 +173,7 @@ class Recomputed:
         for dtype, errors in self.errors.items():
             found = {"first": errors[0], "second": errors[1], "difference": sum(errors, bounds)}
             worst = {key: float(value.max() * (1 + 1e-6)) for key, value in found.items()}
-            result[dtype] = {key: v if np.isfinite(v) else None for key, v in worst.items()}
+            result[dtype] = plain(worst)
         return result
 
 

@@ -23,11 +23,7 @@ Kind = TypeVar("Kind", bound="Documented")
 
 @dataclass(frozen=True, repr=False)
 class Documented:
-    """A certificate as a document, in memory and on disk.
-
-    Attributes:
-        document: everything, JSON-safe.
-    """
+    """A certificate as a document, in memory and on disk."""
 
     #: What it says it is; keys by which it is one, if a damaged one, so that `verify` says so.
     schema: ClassVar[str]

@@ -254,12 +254,7 @@ class _Search:
             self.tolerance = self.seen.tolerance = rounded
 
     def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
-        """Relate the units; bounds only of those without a partner.
-
-        Args:
-            nodes: of branching, for each layer.
-            share: of the time left.
-        """
+        """Relate the units; bounds only of those without a partner."""
         pair = (self.first, self.second)
         order = sorted((0, 1), key=lambda i: pair[i].units)
         clock = self.clock.part(share=share)
@@ -343,11 +338,7 @@ class _Search:
             self.method = method
 
     def _near(self, share: float = 0.5) -> None:
-        """Bound the difference unit by unit, and search on it.
-
-        Args:
-            share: of the time left.
-        """
+        """Bound the difference unit by unit, and search on it."""
         if self.jumps or self.upper <= self._enough():
             return
         folding = float(self.folding.max())

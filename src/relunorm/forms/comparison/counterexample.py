@@ -42,11 +42,6 @@ class Counterexample:
     """The best point so far, and how far apart the networks are there at least.
 
     Attributes:
-        given: the two networks.
-        domain: where the point has to lie.
-        tolerance: differences up to this one are none.
-        rng: for the points and climbs.
-        clock: when climbing has to stop.
         lower: the difference at ``point``, rounded down.
         found: whether the difference there is more than the tolerance.
         visible: whether networks in float64 differ by more than their rounding, or by more than
@@ -259,11 +254,7 @@ def _sizes(first: Network, second: Network, points: Array) -> Vector:
 def _flipped(
     first: Network, second: Network, box: Box, points: Array, count: int, clock: Clock
 ) -> tuple[Array, Vector]:
-    """From the best points, one coordinate at a time to the end of its range that gains most.
-
-    Returns:
-        the points, and the differences there.
-    """
+    """From the best points, one coordinate at a time to the end of its range that gains most."""
     size = np.abs(difference(first, second, points)).max(axis=1)
     best = np.argsort(-size, kind="stable")[: 2 * count]
     points, size = points[best], size[best]

@@ -38,7 +38,6 @@ class ShallowForm:
     """A shallow network written in the one possible way.
 
     Attributes:
-        linear, constant: A (one row per output) and c.
         units: per hyperplane its normal n, offset beta and the weights gamma on the outputs,
             sorted.
         activation: relu, or the step with its value at 0.

@@ -59,13 +59,11 @@ def relate(
     """Walk both networks over one basis and relate every unit that can be related.
 
     Args:
-        first_bounds, second_bounds: proved bounds on the pre-activations, per layer.
         forced: per network the units to be replaced by a linear function of their pre-activation.
         alike: units of the two networks are related when they differ by less than this share of
             their magnitude; what they differ by then counts as error.
         same: the same for units of one network.
         away: leave out inputs near the threshold of a related step unit (see `Walk`).
-        clock: see `Walk`.
     """
     walk = Walk(reach, away=away, clock=clock)
     for network, bounds, fixed in zip(
@@ -132,11 +130,7 @@ class Matcher:
         alike: float,
         but: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Units whose row is a multiple of a basis function's row, to a share of its size.
-
-        Args:
-            but: units to leave alone.
-        """
+        """Units whose row is a multiple of a basis function's row, to a share of its size."""
         keys: NDArray[np.float64] | None = None
         for number in _by_depth(walk, len(side.forms)):
             block = walk.blocks[number]

@@ -57,7 +57,6 @@ class Walk:
     """The basis shared by two networks over a domain, built one layer at a time.
 
     Args:
-        reach: the domain.
         away: leave out inputs at which a related step unit is within its margin of the threshold.
         clock: raises `TimeLimitError` when it ends before the walk does.
     """

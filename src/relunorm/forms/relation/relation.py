@@ -33,7 +33,6 @@ class Relation:
     """What is claimed about the units of one layer; one entry per unit.
 
     Attributes:
-        kind: NEW, SCALED, OPPOSITE or LINEAR.
         block, index: the basis function meant (SCALED, OPPOSITE), or the block and layer-unit
             (as ``block`` = layer, ``index`` = unit of the first network) whose pre-activation this
             one is a scaled and shifted copy of, so that its bounds carry over (LINEAR; -1 if none).

@@ -74,11 +74,7 @@ def linear_bounds(network: Network, walk: Walk, clock: Clock = NO_LIMIT) -> tupl
 
 
 def residual_bounds(walk: Walk, search: dict[str, Any] | None) -> Vector:
-    """Bounds on |f - g|, output by output, from linear bounds and what a search wrote down.
-
-    Raises:
-        InvalidInputError: nothing is left to search, or the search does not go through.
-    """
+    """Bounds on |f - g|, output by output, from linear bounds and what a search wrote down."""
     try:
         rest, error = residual(walk)
     except InvalidNetworkError as wrong:
@@ -162,11 +158,7 @@ def search(
 
 
 def replayed(network: Network, reach: Reach, document: dict[str, Any]) -> float:
-    """The bound that a search wrote down, computed again without a search.
-
-    Raises:
-        InvalidInputError: it does not go through.
-    """
+    """The bound that a search wrote down, computed again without a search."""
     from relunorm.search.proof import SearchProof, decoded_counts, decoded_steps
 
     tape = Tape()

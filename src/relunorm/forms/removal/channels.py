@@ -44,7 +44,6 @@ def reduce_channels(
     """The structure without channels that do nothing, and the units that are gone.
 
     Args:
-        network: the network of this structure.
         straight: the units of the network without linear stages that are known to be linear.
 
     Exact up to rounding and to the tolerance of the rules; nothing is proved here.

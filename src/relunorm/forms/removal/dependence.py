@@ -24,12 +24,7 @@ TOLERANCE = 2.0**-43
 
 @dataclass(frozen=True)
 class Groups:
-    """Row i equals ``factor[i]`` times row ``leader[i]``; a leader leads itself with factor 1.
-
-    Attributes:
-        leader: index of the row that stands for this one.
-        factor: positive for a multiple, negative for an opposite one.
-    """
+    """Row i equals ``factor[i]`` times row ``leader[i]``; a leader leads itself with factor 1."""
 
     leader: NDArray[np.intp]
     factor: Vector
@@ -155,9 +150,7 @@ class Carriers:
     """Units that stand for a set of linear ones.
 
     Attributes:
-        affine: the rows of the carriers.
         spread: what the old units are worth to their readers is ``spread @ carriers + constant``.
-        constant: see above.
         survivors: per carrier which old unit it is, -1 for a mixture.
     """
 

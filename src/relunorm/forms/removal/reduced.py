@@ -43,12 +43,10 @@ class Removal:
     """One unit that is gone.
 
     Attributes:
-        layer, unit: where it was in the network that was given.
         reason: dead, constant, unobserved, duplicate, collinear, opposite, carrier, active or
             small; channel where all units of a channel went together.
         bound: the proved bound that decided it (the maximum of z for a dead unit, the minimum for
             an active one), None where the structure alone decides.
-        method: what proved the bound.
         margin: how far the bound is from 0.
         cost: how much of the eps budget it used; 0 for an exact removal.
     """

@@ -49,13 +49,7 @@ def take_shortcuts(state: Reduced, straight: Straight, rules: Rules) -> Reduced:
 
 @dataclass(frozen=True)
 class _Detour:
-    """Rows of a map that value ``source`` only carries.
-
-    Attributes:
-        moved: which rows of the map.
-        direct: those rows as maps of earlier values.
-        gone: which units of the carrying layer nobody reads afterwards.
-    """
+    """Rows of a map that value ``source`` only carries."""
 
     source: int
     moved: NDArray[np.bool_]

@@ -41,9 +41,6 @@ def remove(
 
     Args:
         network: without linear stages.
-        straight: the units known to be linear.
-        ranges: sound pre-activation bounds, per layer (infinite where unknown).
-        reach: the domain; None for all of space.
 
     Raises:
         TimeLimitError: the clock of the rules ended before the first sweep was done.

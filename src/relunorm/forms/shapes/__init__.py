@@ -25,8 +25,6 @@ class Shape:
             001: padding makes the constraints of these forms vacuous).
         needs_domain: whether thresholds lie within what reaches a unit over the domain.
         quick: whether it needs no bounds and takes no longer than reading the network.
-        options: of `normalize` that belong to it.
-        facts: what it guarantees, measured on the result.
     """
 
     make: Callable[..., Network] | None = None

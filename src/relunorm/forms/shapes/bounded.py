@@ -124,11 +124,6 @@ def clipped(network: Network, ranges: Sequence[Range], order: int, reach: Reach)
     z - l if l >= 0, z - u if u <= 0, and what that changes goes into the next bias. Afterwards -b
     lies between the minimum and the maximum of w.v over all v that reach the layer. Zero rows and
     step units that never jump become constants.
-
-    Args:
-        ranges: sound pre-activation bounds, per layer.
-        order: 1 or 2, the norm.
-        reach: the domain.
     """
     rewriter = Rewriter(network)
     boxes = [Range(reach.lo, reach.hi)]

@@ -53,9 +53,6 @@ def compute(
     Args:
         scalings: a convolution of one tap a channel is lowered as the factors and shifts it is,
             which the next map takes, not as weights of its own.
-
-    Raises:
-        CannotLower: where a step lacks what its kind needs.
     """
     low = Lowering((1, *structure.steps[0].shape))
     values: list[Tensor] = [low.input]

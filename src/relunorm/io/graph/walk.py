@@ -31,13 +31,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation: where it stands, what messages call it, and what is known of its kind.
-
-    Attributes:
-        known: whether it can be lowered at all.
-        opens: whether it can only be a step of a head.
-        follows: whether it may stand after such a step.
-    """
+    """One operation: where it stands, what messages call it, and what is known of its kind."""
 
     place: str
     operation: str

@@ -31,11 +31,7 @@ from relunorm.network.head import Step
 
 
 def from_keras(model: Any, example: Any = None) -> Network:
-    """Read a Sequential or functional model as it computes at inference; it is never run.
-
-    Args:
-        example: the shape of one input or a batch of inputs, where the model leaves sizes open.
-    """
+    """Read a Sequential or functional model as it computes at inference; it is never run."""
     origin = f"Keras model {model.name!r}"
     if not model.built:
         raise UnsupportedFormatError(

@@ -63,7 +63,6 @@ class _Rule:
 
     Attributes:
         place: output position, scale, length before, length after -> place among the inputs.
-        mode: nearest, linear or cubic.
         nearest: place -> the input taken, of the mode nearest.
         bend: the coefficient a of the cubic.
         cut: whether inputs that are not there have no weight; otherwise the edge is repeated.

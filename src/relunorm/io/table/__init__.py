@@ -38,7 +38,6 @@ class Table:
     Attributes:
         x: shape (n, d), finite.
         y: shape (n,) or (n, outputs), or None when no target was asked for.
-        names: one name per column of x.
         target: name of y's column, or of several with commas between them; or "".
         classes: where y's column holds text, the different labels, sorted; y their numbers.
         columns: of the file, where they have names of their own; the inputs follow from them.

@@ -38,9 +38,6 @@ def read_csv(
         targets: columns that have to be there; a text there is met differently from one elsewhere.
         labels: takes the text of its column, if that does not hold numbers.
         drop: columns that are passed over; they may hold anything.
-
-    Raises:
-        InvalidInputError: the first line and column that cannot be used.
     """
     try:
         return _read(path, targets, labels, drop)
@@ -55,15 +52,7 @@ def read_csv(
 
 @dataclass(frozen=True)
 class CsvShape:
-    """How a text table is written.
-
-    Attributes:
-        delimiter: what stands between two cells.
-        names: of the columns that are read.
-        first_line: number of the first line of data.
-        width: how many cells a line has.
-        at: which of them each name stands for.
-    """
+    """How a text table is written."""
 
     delimiter: str
     names: list[str]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +51,6 @@ def read_mixed(
         one_hot: whether an input with words becomes one column a word, named ``column=word``; a gap
             in it is 0 in all of them.
         gaps: whether empty cells, NA and the like are NaN in the table.
-        labels: whether the target may hold words.
-        drop: columns that are passed over.
-
-    Raises:
-        InvalidInputError: the first line and column that cannot be used.
     """
     targets = as_targets(path, target)
     shape, cells = _cells(path, targets, drop)
@@ -206,7 +200,9 @@ def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[Csv
         )
     rows: list[list[str]] = []
     with open_text(path) as file:
-        for line, row in enumerate(_reader(file, shape.delimiter), start=1):
+        spaces = shape.delimiter == " "
+        lines = csv.reader(file, delimiter=shape.delimiter, skipinitialspace=spaces)
+        for line, row in enumerate(lines, start=1):
             if line < shape.first_line or not row:
                 continue
             if len(row) != shape.width:
@@ -217,10 +213,6 @@ def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[Csv
     return shape, {
         name: [row[k] for row in rows] for name, k in zip(shape.names, shape.at, strict=True)
     }
-
-
-def _reader(file: TextIO, delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(file, delimiter=delimiter, skipinitialspace=delimiter == " ")
 
 
 def _words(cells: list[str], shape: CsvShape) -> list[str]:

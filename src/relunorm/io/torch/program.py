@@ -124,8 +124,6 @@ class Site:
     """Where an operation is being lowered.
 
     Attributes:
-        name: the module path, for the layers it makes.
-        owner: the class of the module that calls it.
         batched: whether the first axis of the input is the batch.
         batch: the batch that shapes written into the graph were exported for.
     """

@@ -28,7 +28,6 @@ class Found:
     Args:
         lower, witness: the largest norm of a Jacobian that was seen, and where.
         upper: a bound on all of them, for the network as it was given.
-        finished: whether nothing is left to search.
         tapes: the proof of ``upper``, one for every window of every part of the domain; none where
             some were not begun.
     """
@@ -55,10 +54,6 @@ def branch_and_bound(
     be steeper than all others. Worst case exponential in the units that change sign.
 
     Args:
-        setting: relu or leaky units, on a domain or on the whole space.
-        start: a lower bound and its point, to prune with.
-        time_limit: seconds or a clock.
-        progress: called with a `Progress` a few times a second; its facts are ``lower``, ``upper``.
         domain: the domain of the setting with all coordinates, to search it part by part.
         listed: whether only regions count that no float lies in.
     """

@@ -108,12 +108,7 @@ def _evolve(
 
 
 def at_point(network: Network, point: Vector, norm: float, domain: Domain | None = None) -> float:
-    """The norm of the Jacobian on the region around a point, rounded down; 0 where in doubt.
-
-    Args:
-        network: without linear stages.
-        point: of the domain, up to rounding.
-    """
+    """The norm of the Jacobian on the region around a point, rounded down; 0 where in doubt."""
     value = float(_scores(network, np.asarray(point)[None], norm, domain)[0])
     if value <= 0.0:
         return 0.0

@@ -79,9 +79,6 @@ def lipsdp(network: Network, time_limit: float | Clock | None = None) -> float:
     factorisation with a rounding margin proved S >= 0. Cost: about 30 Newton steps, each a few
     products of matrices of size inputs + units (at most `MAX_SIZE`).
 
-    Raises:
-        InvalidInputError: one unit has weights too far apart for float64 to scale them.
-
     >>> from relunorm.network import Network
     >>> round(lipsdp(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])), 4)  # |x|
     1.0

@@ -51,18 +51,6 @@ class Theorem6:
     gradients: tuple[float, ...]
     printed_gradients: tuple[float, ...]
 
-    def smoothness(self, beta: float, layer: int) -> float:
-        """Equation (15) followed by its input form: a Lipschitz constant of dLoss/dy_layer in x.
-
-        beta (NC)^(2L-layer) sharpened to beta times two products of spectral norms, valid within
-        one region when the loss is beta-smooth there.
-        """
-        if not 0 <= layer < len(self.gradients):
-            raise InvalidInputError(
-                f"layer {layer} does not exist; expected 0 to {len(self.gradients) - 1}"
-            )
-        return beta * self.gradients[layer] * self.gradients[0]
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; bounds above float64 become None."""
         return {

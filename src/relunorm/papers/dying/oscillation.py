@@ -71,7 +71,8 @@ class MomentumSystem:
     @property
     def matrix(self) -> Array:
         """A of eq. (20)."""
-        return _matrix(self.eta, self.beta)
+        eta, beta = self.eta, self.beta
+        return np.array([[beta, 1 - beta], [-eta * beta, 1 - eta * (1 - beta)]])
 
     @property
     def stable(self) -> bool:
@@ -92,8 +93,7 @@ class MomentumSystem:
         """JSON-safe form; infinite values become None."""
         return {
             "schema": "relunorm.dying.momentum/1",
-            "eta": self.eta,
-            "beta": self.beta,
+            **entries(self, "eta beta"),
             "eigenvalues": [[v.real, v.imag] for v in self.eigenvalues],
             **entries(self, "beta_star stability_limit stable oscillates rate overshoot period"),
         }
@@ -186,10 +186,6 @@ def _deepest_odd_step(eta: float, beta: float, center: float, half: float) -> fl
         middle = (low + high) // 2
         low, high = (middle, high) if error(middle) > error(middle - 1) else (low, middle)
     return error(low)
-
-
-def _matrix(eta: float, beta: float) -> Array:
-    return np.array([[beta, 1 - beta], [-eta * beta, 1 - eta * (1 - beta)]])
 
 
 def _check(eta: float, beta: float) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, owens_t
 
+from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 
 Target = Literal["surrogate", "rectified"]
@@ -232,12 +233,7 @@ def _unit(w: ArrayLike, b: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> _Un
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Where units were, recorded every ``every`` updates.
-
-    Attributes:
-        w: shape (records, ..., d). b: shape (records, ...).
-        steps: the update counts of the records.
-    """
+    """Where units were, recorded every ``every`` updates."""
 
     w: NDArray[np.float64]
     b: NDArray[np.float64]
@@ -263,10 +259,6 @@ def trajectory(
     """Follow units under m <- beta m + (1 - beta) grad L, theta <- theta - eta m, from m = 0.
 
     The expected gradient is exact, so nothing here is random. Cost: one `gradient` per update.
-
-    Args:
-        w: shape (..., d), or (...) with a scalar ``gamma`` for units of one input.
-        b: shape (...).
 
     >>> path = trajectory([[0.2, 0.3]], [0.5], [1.0, 0.0], steps=2000)
     >>> path.w[-1].round(3).tolist(), path.b[-1].round(3).tolist()
@@ -318,35 +310,17 @@ class CriticalPoints:
     For finite h = b/|w| the gradient is zero only at the optimum: across w it is
     (w - Gamma) Phi(h), along w and b it is a Gram matrix [[Phi - h phi, phi], [phi, Phi]], whose
     determinant E[1]E[1 t^2] - E[1 t]^2 is positive by Cauchy-Schwarz. What is left is w = 0, b < 0.
-
-    Attributes:
-        optimum: (Gamma, Delta).
-        saddle_direction: unit vector (0, ..., 0, -1); every positive multiple is a saddle.
-        saddle_loss: the loss on the ray, that of predicting 0.
     """
 
     optimum: NDArray[np.float64]
     saddle_direction: NDArray[np.float64]
     saddle_loss: float
 
-    def descends(self, direction: ArrayLike) -> bool:
-        """Whether leaving the ray along w = t * direction lowers the loss, for small t > 0.
-
-        To leading order the change is -t E[1{z>0} (d.x) y], whose sign is that of d.Gamma: the ray
-        is a saddle, flat to every order in t (all derivatives of phi(b/t) vanish at t = 0).
-        """
-        d = np.asarray(direction, dtype=np.float64)
-        if d.shape != self.optimum[:-1].shape:
-            raise InvalidInputError(f"direction has shape {d.shape}, expected one entry per input")
-        return bool(d @ self.optimum[:-1] > 0)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form."""
         return {
             "schema": "relunorm.dying.critical_points/1",
-            "optimum": self.optimum.tolist(),
-            "saddle_direction": self.saddle_direction.tolist(),
-            "saddle_loss": self.saddle_loss,
+            **entries(self, "optimum saddle_direction saddle_loss"),
         }
 
 

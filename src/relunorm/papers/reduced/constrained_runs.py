@@ -55,14 +55,7 @@ def franke(p: Array) -> Array:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One structure on one function.
-
-    Attributes:
-        inputs: 1 for the sine, 2 for Franke's function.
-        hidden: units per hidden layer.
-        constraints: constrained runs to compare, by label.
-        steps: iterations each run may take.
-    """
+    """One structure on one function."""
 
     inputs: int
     hidden: tuple[int, ...]

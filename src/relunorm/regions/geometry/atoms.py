@@ -61,11 +61,7 @@ class Atoms:
         return self.outer[:, i, None] * self.inner[j]
 
     def alpha(self, x: ArrayLike) -> Array:
-        """The coefficients alpha(x) of eq. (12): network(x) = outer @ alpha(x) + bias.
-
-        Args:
-            x: one point, shape (d,), or many, (n, d), of the region.
-        """
+        """The coefficients alpha(x) of eq. (12): network(x) = outer @ alpha(x) + bias."""
         return np.asarray(x, dtype=np.float64) @ self.inner.T @ self.coefficients.T
 
     @property

@@ -67,10 +67,6 @@ def level_set(found: Regions, level: float = 0.0, output: int = 0) -> LevelSet:
     The boundary of {f = level}: every point where f takes the value except the inside of plateaus,
     each piece once, also where it lies on the wall between two regions (`level_pieces`).
 
-    Args:
-        found: its regions on a box or polytope, or on a ball (pieces are not cut by the sphere).
-        level: the value. output: which output.
-
     >>> from relunorm import Box, Network, regions
     >>> absolute = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 1.0]]])
     >>> level_set(regions(absolute, Box.cube(2))).size
@@ -132,16 +128,6 @@ class DecisionCells:
     owners: NDArray[np.int64]
     segments: Array
     pairs: NDArray[np.int64]
-
-    def area(self, which: int) -> float:
-        """The area of a class."""
-        return float(
-            sum(
-                _flat_area(p)
-                for p, k in zip(self.polygons, self.classes, strict=True)
-                if k == which
-            )
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -217,11 +203,7 @@ def _noise(found: Regions) -> float:
 
 
 def _different(scores: Array, noise: float) -> list[int]:
-    """The classes of a region without those whose score is that of an earlier one throughout.
-
-    Args:
-        scores: at the corners, shape (corners, classes).
-    """
+    """The classes of a region without those whose score is that of an earlier one throughout."""
     kept = [0]
     for k in range(1, scores.shape[1]):
         if (np.abs(scores[:, kept] - scores[:, k : k + 1]).max(axis=0) > noise).all():

@@ -45,11 +45,7 @@ class _Forms(NamedTuple):
 
 
 def level_pieces(found: Regions, level: float, output: int) -> tuple[list[Array], Numbers]:
-    """The pieces of {f = level} and the region each lies in; see the module.
-
-    Args:
-        found: regions of a network of one, two or three inputs on a domain with interior.
-    """
+    """The pieces of {f = level} and the region each lies in; see the module."""
     if not len(found):
         return [], np.zeros(0, np.int64)
     forms = _forms(found, level, output)

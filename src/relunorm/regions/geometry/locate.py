@@ -31,11 +31,6 @@ def pattern_beyond(
 ) -> NDArray[np.bool_]:
     """The pattern at x + e d for infinitely small e > 0, row by row.
 
-    Args:
-        network: without linear stages.
-        points: shape (n, d).
-        directions: shape (n, d) or (d,).
-
     Returns:
         shape (n, units). A unit that vanishes at x and along d has bit 0.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import compiling
+from relunorm.display.shown import entries
 from relunorm.domain import Box
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
@@ -71,12 +72,9 @@ class Cell:
         """JSON-safe."""
         return {
             "schema": "relunorm.cell/1",
-            "A": self.A.tolist(),
-            "b": self.b.tolist(),
+            **entries(self, "A b"),
             "walls": [str(wall) for wall in self.walls],
-            "interior_point": self.interior_point.tolist(),
-            "bounded": self.bounded,
-            "complete": self.complete,
+            **entries(self, "interior_point bounded complete"),
         }
 
     def __repr__(self) -> str:

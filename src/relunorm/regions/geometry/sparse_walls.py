@@ -26,12 +26,8 @@ def facet_rows(
     Rows that the time did not suffice for are kept, with NaN for a point.
 
     Args:
-        inside: a strictly interior point.
         units: the rows of units come first, so many. Of a unit's row and one of the domain in the
             same place the domain's is kept, since nothing lies across it.
-
-    Returns:
-        a bool per row, an array like A with points on the facets, and whether no row is left.
     """
     m, _ = A.shape
     slack = b - A @ inside

@@ -29,12 +29,7 @@ from relunorm.sweep.tasks import WorkerDiedError, spread
 def search(
     method: str, network: Network, window: Window, workers: int, budget: Budget
 ) -> list[Batch]:
-    """Every region in the window (unless the budget ends), by one engine.
-
-    Args:
-        method: ``polygons``, ``cells`` or ``tree``.
-        network: without linear stages.
-    """
+    """Every region in the window (unless the budget ends), by one engine."""
     if budget.is_watched:
         compile_engine(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
@@ -51,7 +46,6 @@ def parts(
     """A search in about ``count`` parts; with the same arguments, the same parts.
 
     Args:
-        network: without linear stages, with units.
         stop: of `Clock.watch`; where it was set meanwhile, the parts are not to be used.
     """
     net = window.pack(network, by_columns=method != "tree")
@@ -173,15 +167,7 @@ TASKS = 4
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What a task found.
-
-    Attributes:
-        batches: those of every job the task ran, by job.
-        failures: linear programmes that did not converge.
-        hidden: how often a side thinner than the tolerance was left out.
-        stopped: whether a limit ended it.
-        beyond_cells: the message of a `CellLimitError`, or "".
-    """
+    """What a task found."""
 
     batches: dict[int, list[Batch]] = field(default_factory=dict)
     failures: int = 0
@@ -195,7 +181,6 @@ class Searcher:
     """A search, ready to travel; called with the jobs to run.
 
     Attributes:
-        network: without linear stages.
         clock: when to stop. Clocks of other machines should agree.
     """
 
@@ -240,11 +225,7 @@ def search_far(
     budget: Budget,
     place: Placement,
 ) -> list[Batch]:
-    """Every batch, in the order of one search.
-
-    Args:
-        network: without linear stages, with units.
-    """
+    """Every batch, in the order of one search."""
     with place.entered():
         window = open_window(network, domain)
         with budget.clock.watch() as stop:

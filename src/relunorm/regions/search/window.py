@@ -148,11 +148,7 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
 
 
 def clipped(polygon: Array, value: Array, noise: float) -> Array:
-    """The part of a convex polygon where an affine function is not negative.
-
-    Args:
-        value: the function at the corners. noise: how far from 0 counts as 0.
-    """
+    """The part of a convex polygon where an affine function is not negative."""
     value = np.where(np.abs(value) <= noise, 0.0, value)
     if (value >= 0).all():
         return polygon
@@ -236,9 +232,6 @@ def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array |
 
     Half of what the ball leaves of the segment from the polyhedron's point nearest to the centre to
     an interior point. Exact to 1e-9 of the radius.
-
-    Args:
-        inside: a point in the interior of the polyhedron.
     """
     scale = ball.reach or 1.0
     length = lengths(rows)

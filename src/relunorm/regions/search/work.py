@@ -54,11 +54,7 @@ class Budget:
         self.weights = 1  # of the network, in dense matrices: what a region may cost
 
     def book(self, count: int, done: Callable[[], float]) -> None:
-        """Book regions found; sets ``spent`` when nothing more should be begun.
-
-        Args:
-            done: the share of the work done, asked for only when it is reported.
-        """
+        """Book regions found; sets ``spent`` when nothing more should be begun."""
         with self._lock:
             self.found += count
             if self.max_regions is not None and self.found > self.max_regions:
@@ -106,12 +102,7 @@ class Batch(NamedTuple):
 
 
 class Work:
-    """A search by one of the engines, which stops now and then; each has its own `advance`.
-
-    Args:
-        engine: the module of its kernels. search: its state.
-        stop: of `Clock.watch`.
-    """
+    """A search by one of the engines, which stops now and then; each has its own `advance`."""
 
     def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
         self._engine, self._net, self._search, self._stop = engine, net, search, stop

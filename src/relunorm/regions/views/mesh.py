@@ -27,16 +27,6 @@ class Mesh:
             raise UnsupportedFormatError(f"{path}: a mesh is written as .obj or .ply")
         path.write_text(text(self), encoding="ascii")
 
-    @property
-    def boundary_edges(self) -> int:
-        """Edges with one face only: zero for a closed surface, the rim on the domain's boundary."""
-        count: dict[tuple[int, int], int] = {}
-        for face in self.faces:
-            for a, b in zip(face, [*face[1:], face[0]], strict=True):
-                key = (min(a, b), max(a, b))
-                count[key] = count.get(key, 0) + 1
-        return sum(n == 1 for n in count.values())
-
     def __repr__(self) -> str:
         return f"Mesh({len(self.vertices):,} vertices, {len(self.faces):,} faces)"
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import entries
 from relunorm.domain import Domain, RandomState
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array
@@ -35,7 +36,6 @@ class Statistics:
     """Numbers about a list of regions.
 
     Args:
-        count: regions found. complete: whether that is all of them.
         per_layer: regions of the partition after each layer (Prop. 3).
         volumes, inradii: one number a region, or of the regions that were measured.
         measured: numbers of the measured regions.
@@ -78,9 +78,7 @@ class Statistics:
             "measured": len(self.measured),
             "mean_degree": self.mean_degree,
             "mean_degree_bound": 2 * self.dimension,
-            "montufar_lower": self.montufar_lower,
-            "montufar_upper": self.montufar_upper,
-            "serra_upper": self.serra_upper,
+            **entries(self, "montufar_lower montufar_upper serra_upper"),
         }
 
     def __repr__(self) -> str:

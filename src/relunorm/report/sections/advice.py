@@ -249,10 +249,6 @@ def _units(entry: dict[str, Any], case: Case, removal: bool, learned: bool) -> l
 
     Units are revived in training only: not those of a file, nor where the network without them is
     advised.
-
-    Args:
-        removal: whether there is advice on removal.
-        learned: whether the targets are fitted, so that their scale needs no advice.
     """
     if entry["body"] is None:
         return []

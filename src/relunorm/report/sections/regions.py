@@ -82,7 +82,10 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     body["outlines"] = _outlines(drawn, clock)
     body["outputs"] = {"kind": "exact", "shown": network.output_size,
                        "of": case.network.output_size}  # fmt: skip
-    body["layers"] = {"kind": "exact", "rows": _layers(network)}
+    body["layers"] = {
+        "kind": "exact",
+        "rows": [{"name": x.name, "width": x.width} for x in network.layers],
+    }
     body["winners"] = None
     if _decides(case):
         listed = drawn if found.complete and len(drawn) == len(found) else None
@@ -206,10 +209,6 @@ def _outlines(drawn: Regions, clock: Clock) -> dict[str, Any]:
             numbers += sum(map(len, shapes or ()))
         layers.append(shapes if numbers <= MAX_OUTLINES else None)
     return {"kind": "exact", "layers": layers}
-
-
-def _layers(network: Network) -> list[dict[str, Any]]:
-    return [{"name": layer.name, "width": layer.width} for layer in network.layers]
 
 
 def _points(case: Case, plane: Plane | None, most: int = 400) -> dict[str, Any]:

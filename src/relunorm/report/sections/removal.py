@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.clock import Clock
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.errors import RelunormError
 from relunorm.forms.normalize import Normalized, normalize
 from relunorm.forms.removal.reduced import summarize
 from relunorm.io import load, save
 from relunorm.network import Network
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite, quantity
+from relunorm.report.numbers import quantity
 
 #: Bytes of files the document carries, at most.
 MAX_FILES = 700_000
@@ -40,12 +40,12 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "reasons": {
             "kind": "exact",
             "counts": found.counts,
-            "rows": [_finite(row) for row in summarize(found.removed)],
+            "rows": plain(summarize(found.removed)),
         },
         "removed": {
             "kind": "exact",
             "total": len(found.removed),
-            "rows": [_finite(r.to_dict()) for r in found.removed[:MAX_LISTED]],
+            "rows": [plain(r.to_dict()) for r in found.removed[:MAX_LISTED]],
         },
         "undecided": quantity(undecided, "exact"),
         "difference": _difference(found),
@@ -72,10 +72,6 @@ def _sizes(network: Network) -> dict[str, Any]:
         "parameters": network.parameters,
         "widths": [network.layers[i].width for i in network.hidden][:200],
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: finite(v) if isinstance(v, float) else v for key, v in row.items()}
 
 
 def _difference(found: Normalized) -> dict[str, Any] | None:

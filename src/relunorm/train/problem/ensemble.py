@@ -17,8 +17,10 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 
-Method = Literal["sgd", "momentum", "adam"]
+Method = Literal["momentum", "adam"]
 PerMember = float | Tensor
+#: Adam's own.
+EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,11 @@ class Ensemble:
     of ``torch.optim.SGD`` and ``torch.optim.Adam`` with default options, to rounding.
 
     Args:
-        sizes: members, inputs, hidden units, outputs.
-        method: ``sgd``, ``momentum`` (v <- beta1 v + g, p <- p - lr v) or ``adam``.
+        method: ``momentum`` (v <- beta1 v + g, p <- p - lr v) or ``adam``.
         lr: learning rate, one number or one per member; likewise ``beta1``, ``beta2``, ``gamma``
             and ``delta``.
-        eps: Adam's epsilon.
-        random_state: seed of the initial weights (those of ``torch.nn.Linear``: uniform within
-            1/sqrt(fan-in)) and of the batches drawn by `fit`.
-        dtype, device: where the numbers live.
 
-    >>> ensemble = Ensemble(Sizes(3, 1, 8, 1), lr=torch.tensor([0.0, 0.01, 0.1]), random_state=0)
-    >>> x = torch.linspace(-1, 1, 32, dtype=torch.float64)[:, None]
-    >>> before = ensemble.losses(x, x.abs())
-    >>> ensemble.fit(x, x.abs(), steps=50)
-    >>> (ensemble.losses(x, x.abs()) < before).tolist()
-    [False, True, True]
+    All parameters are 0 at first; `views` are there to be filled.
     """
 
     def __init__(
@@ -71,25 +63,18 @@ class Ensemble:
         beta2: PerMember = 0.999,
         gamma: PerMember = 1.0,
         delta: PerMember = 0.0,
-        eps: float = 1e-8,
-        random_state: int = 0,
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ):
-        if min(sizes.members, sizes.inputs, sizes.hidden, sizes.outputs) < 1:
-            raise InvalidInputError(f"{sizes}: every size must be at least 1")
-        if method not in ("sgd", "momentum", "adam"):
-            raise InvalidInputError(f"method {method!r}: use sgd, momentum or adam")
-        self.sizes, self.method, self.eps = sizes, method, eps
+        self.sizes, self.method = sizes, method
         self._options = {"dtype": dtype, "device": torch.device(device)}
         self.lr = self._vector(lr, "lr")
         self.beta1 = self._vector(beta1, "beta1")
         self.beta2 = self._vector(beta2, "beta2")
         self.gamma = self._vector(gamma, "gamma")
         self.delta = self._vector(delta, "delta")
-        self.generator = torch.Generator(device=torch.device(device)).manual_seed(random_state)
         self.steps = 0
-        self.parameters = self._initial()
+        self.parameters = torch.zeros(sizes.members, sizes.parameters, **self._options)
         self._gradient = torch.zeros_like(self.parameters)
         self._weights, self._slopes = self.views(), self.views(self._gradient)
         self._first = torch.zeros_like(self.parameters)
@@ -110,15 +95,6 @@ class Ensemble:
             at += size
         return parts[0], parts[1], parts[2], parts[3]
 
-    def _initial(self) -> Tensor:
-        s = self.sizes
-        shape = (s.members, s.parameters)
-        flat = torch.rand(shape, generator=self.generator, **self._options) * 2 - 1
-        w, b, v, c = self.views(flat)
-        for part, fan_in in ((w, s.inputs), (b, s.inputs), (v, s.hidden), (c, s.hidden)):
-            part /= math.sqrt(fan_in)
-        return flat
-
     def _vector(self, value: PerMember, name: str) -> Tensor:
         vector = torch.as_tensor(value, **self._options)
         if vector.ndim == 0:
@@ -129,19 +105,6 @@ class Ensemble:
                 f"{self.sizes.members} of them"
             )
         return vector.clone()
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Outputs (members, n, outputs) on rows (n, inputs), or (members, n, inputs)."""
-        return self._forward(self._rows(x))[2]
-
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """Every member's mean squared error against its own target; shape (members,)."""
-        rows = self._rows(x)
-        return (self._forward(rows)[2] - self._targets(y, rows)).square().mean(dim=(1, 2))
-
-    def active_share(self, x: Tensor) -> Tensor:
-        """For every unit the share of rows on which it is active; 0 means dead on them."""
-        return (self._forward(self._rows(x))[0] > 0).to(self._options["dtype"]).mean(dim=1)
 
     def _forward(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         w, b, v, c = self._weights
@@ -173,16 +136,6 @@ class Ensemble:
         self.failed |= ~finite
         self.parameters -= torch.where(self.failed[:, None], 0.0, move)
 
-    def fit(self, x: Tensor, y: Tensor, *, steps: int, batch: int | None = None) -> None:
-        """``steps`` updates on all rows, or each on ``batch`` rows drawn for all members."""
-        for _ in range(steps):
-            if batch is None:
-                self.step(x, y)
-                continue
-            device = self._options["device"]
-            pick = torch.randint(len(x), (batch,), generator=self.generator, device=device)
-            self.step(x[pick], y[pick])
-
     def _backward(self, rows: Tensor, y: Tensor) -> None:
         """Fill the gradient of every member's loss, by the chain rule."""
         z, active, output = self._forward(rows)
@@ -196,10 +149,7 @@ class Ensemble:
         gb.copy_(gz.sum(dim=1))
 
     def _direction(self) -> Tensor:
-        lr, g = self.lr[:, None], self._gradient
-        if self.method == "sgd":
-            return lr * g
-        beta1 = self.beta1[:, None]
+        lr, g, beta1 = self.lr[:, None], self._gradient, self.beta1[:, None]
         if self.method == "momentum":
             self._first.mul_(beta1).add_(g)
             return lr * self._first
@@ -208,26 +158,18 @@ class Ensemble:
         self._second.mul_(beta2).add_((1 - beta2) * g.square())
         rest1 = 1 - self._power1.mul_(self.beta1)[:, None]
         rest2 = 1 - self._power2.mul_(self.beta2)[:, None]
-        spread = (self._second / rest2.to(g.dtype)).sqrt_().add_(self.eps)
+        spread = (self._second / rest2.to(g.dtype)).sqrt_().add_(EPSILON)
         return lr / rest1.to(g.dtype) * self._first / spread
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on later with bit-equal results: tensors, step, generator."""
-        tensors = {name: getattr(self, name).clone() for name in _TENSORS}
-        return {**tensors, "steps": self.steps, "generator": self.generator.get_state()}
+        """Everything needed to go on later with bit-equal results: tensors and step."""
+        return {**{name: getattr(self, name).clone() for name in _TENSORS}, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, into an ensemble of the same sizes and method."""
         for name in _TENSORS:
-            held, saved = getattr(self, name), state[name]
-            if held.shape != saved.shape:
-                raise InvalidInputError(
-                    f"checkpoint: {name} has shape {tuple(saved.shape)}, "
-                    f"expected {tuple(held.shape)}"
-                )
-            held.copy_(saved)
+            getattr(self, name).copy_(state[name])
         self.steps = int(state["steps"])
-        self.generator.set_state(state["generator"])
 
 
 _TENSORS = (

@@ -55,10 +55,6 @@ class Solution:
     """Where the search ended.
 
     Attributes:
-        point: the best point of every member.
-        loss: (B,) its loss.
-        iterations: how many iterations ran.
-        curve: the smallest loss over members, after every iteration.
         interrupted: whether Ctrl-C ended the run; the point is then the best until it.
     """
 

@@ -35,9 +35,6 @@ def solve_adam(task: Task, calibrate: bool = True) -> Fit:
     Options: ``batch`` rows per update, ``epochs``, ``lr``. ``rounds`` is not used: one start. An
     estimate. The output layer at the end is optimal for the hidden layers found; that of a
     classifier is the trained one, stretched as the held-out rows ask for.
-
-    Args:
-        calibrate: whether the outputs of a classifier are stretched.
     """
     trainer = _Trainer(task)
     stopped = ""

@@ -35,9 +35,6 @@ class Pieces:
     Attributes:
         edges: row numbers where cells start, and n.
         coarse: whether a cell may hold several inputs.
-        origin: (cells,) the first input of every cell.
-        base: (cells,) the first target of every cell.
-        mass: total weight.
         middle: mean input, from ``origin[s]``.
         height: mean target, from ``base[s]``.
         xx, xy, yy: sums of products of deviations from the means.
@@ -180,7 +177,6 @@ def spline_bound(
 
     Args:
         x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
-        clock: when to give up.
         pieces: the rows' own, if known; they may be fewer than `CELLS`.
 
     >>> x = np.linspace(0, 1, 50)

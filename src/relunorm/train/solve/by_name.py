@@ -35,7 +35,6 @@ class Solver:
     """A solver: one file, or a function of one.
 
     Attributes:
-        module, function: where it is.
         options: the names of its own, all of them positive.
         robust: whether inputs are scaled by their bulk where a few values are far away; not the
             papers' own runs, and not steps of a fixed size.
@@ -107,9 +106,6 @@ def check_options(options: dict[str, Any]) -> None:
     """Refuse options that no solver has, and values that make no sense.
 
     Those of another solver are left unused: ``auto`` may choose either.
-
-    Raises:
-        InvalidInputError: an unknown name, or a value that is not a positive number.
     """
     for key, value in options.items():
         if not any(key in solver.options for solver in SOLVERS.values()):
@@ -157,11 +153,7 @@ def parameter_count(inputs: int, hidden: tuple[int, ...]) -> int:
 
 
 def check_size(name: str, rows: int, inputs: int, hidden: tuple[int, ...]) -> None:
-    """Refuse what could only end with the memory used up.
-
-    Raises:
-        InvalidInputError: there are too many parameters for the solver.
-    """
+    """Refuse what could only end with the memory used up."""
     if name == "greedy":
         # it never places more units than half the rows
         hidden = (min(hidden[0], max(1, rows // 2)),)

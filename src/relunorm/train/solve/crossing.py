@@ -46,12 +46,6 @@ def crossing_bound(
     there are too many distinct inputs, too many groups are left to search through or the time is
     up.
 
-    Args:
-        x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
-        upper: the squared error of a spline with at most ``knots`` knots.
-        clock: when to give up.
-        pieces: the rows' own, if known.
-
     >>> from relunorm.train.solve.bound import spline_bound
     >>> x = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     >>> y = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
@@ -99,14 +93,9 @@ class _Groups:
     """Groups of neighbouring cells with their least-squares lines.
 
     Attributes:
-        start, end: cells start .. end - 1.
-        cost: squared error of the line.
-        origin: the first input.
         mass, middle, height, slope, spread: total weight, mean input (from the origin), mean
             target, slope, and sum of squared deviations of the inputs (0 where they do not
             determine a slope).
-        slack: how wrong the slope can be through rounding.
-        by_start, by_end: numbers of the groups that start or end at a cell.
     """
 
     start: Places

@@ -177,9 +177,6 @@ class FlatPerceptron:
     """The mean squared error of f(x) = c + [S x] + V h_L(x) in all its parameters.
 
     The vector holds w_1, b_1, ..., w_L, b_L, V, S, c; S only with ``task.skip``.
-
-    Attributes:
-        decay: (P,) what the square of each parameter costs beside the error.
     """
 
     def __init__(self, task: Task):

@@ -330,10 +330,6 @@ def spike(x: Floats, y: Floats, weight: Floats, edges: Floats, values: Floats) -
     the range of their targets plus three root mean squared errors of the whole fit. Below 1 no knot
     stands out. O(n + K).
 
-    Args:
-        x: (n,) sorted inputs.
-        edges, values: ends and knots of the spline, and its values there.
-
     >>> x, y = np.arange(6.0), np.array([0.0, 0, 0, 1, 1, 1])
     >>> edges = np.array([0, 2.0, 2.5, 3.0, 5])
     >>> spike(x, y, np.ones(6), edges, np.array([0, 0, 9.0, 1, 1])) > 1

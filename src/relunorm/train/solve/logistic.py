@@ -48,9 +48,6 @@ def solve_logistic(task: Task, calibrate: bool = True) -> Fit:
     """The network with the smallest penalized log-loss of a few starts.
 
     ``rounds`` is the number of starts. An estimate (local search). O(n P) an iteration.
-
-    Args:
-        calibrate: whether the outputs are stretched so that held-out rows find them log-odds.
     """
     stopped, stretch = "", 1.0
     try:

@@ -265,10 +265,7 @@ class TreeLimit:
 
     In the limit points fall into groups with one representation each. The group of smallest norm is
     the cluster; those whose norm is nearer to the largest than to the cluster's (by ratio) escape.
-    Of distinct points on a line one or two escape, each alone: the odd points. Equal points escape
-    together. With several coordinates each sends out points of its own, and where these are more
-    than two no odd point can be identified. If all groups have the same norm, as those of [1, 1, 2,
-    2], there is no cluster and nothing escapes.
+    If all groups have the same norm there is no cluster and nothing escapes (docs/batchnorm.md).
 
     Attributes:
         gram: the limit of the Gram matrix over its trace, in the order of the input.

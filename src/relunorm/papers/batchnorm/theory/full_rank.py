@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, real_number, whole_number
-from relunorm.display.shown import entries
+from relunorm.display.shown import entries, plain
 from relunorm.errors import InvalidInputError
 from relunorm.papers.batchnorm.theory.weight_cells import SAME_LINE
 
@@ -120,12 +120,9 @@ class NeuronCounts:
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.neuron_counts/1",
-            "counts": self.counts.tolist(),
-            "mean": self.mean,
-            "error": self.error if math.isfinite(self.error) else None,
+            **entries(self, "counts mean error"),
             "mean_is_lower_bound": self.unfinished > 0,
-            "unfinished": self.unfinished,
-            "limit": self.limit,
+            **entries(self, "unfinished limit"),
         }
 
     def __repr__(self) -> str:
@@ -237,8 +234,7 @@ class RankBounds:
 
     def to_dict(self) -> dict[str, Any]:
         # n / gamma of a gamma near the least float is beyond floats
-        bounds = {k: v if math.isfinite(v) else None for k, v in self.__dict__.items()}
-        return {"schema": "relunorm.rank_bounds/1", **bounds}
+        return {"schema": "relunorm.rank_bounds/1", **plain(self.__dict__)}
 
 
 def rank_bounds(n: int, gamma: float) -> RankBounds:

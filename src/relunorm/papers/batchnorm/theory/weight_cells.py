@@ -49,14 +49,10 @@ class CellVolumes:
         gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure
             of the cell ``smallest`` from samples that took no part in choosing it.
         error: standard error of ``gamma``; 0 when exact, infinite where the cell was not met again.
-        kind: "exact" or "estimate".
-        dimension: k, the dimension of the span.
-        hyperplanes: how many different hyperplanes the points give.
         signs: (cells, hyperplanes) the sign pattern of each cell found; 0 at hyperplanes that were
             not placed before a time limit.
         volumes: measure of each cell found; exact ones sum to 1, sampled ones are shares of the
             samples that chose the smallest.
-        smallest: index of the smallest cell found.
         cells_total: how many cells there are, or None where some may not have been met.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
             the smallest one's (three standard errors); 0 when exact.
@@ -126,11 +122,9 @@ def gamma(
     the angle) count as one; where that is more than rounding of proportional points, ``doubt`` says
     so, the result is no longer called exact, and ``error`` is infinite.
 
-    Beyond 3 dimensions, an estimate: 64 ``samples`` random weights say which cells there are (a
-    cell and its opposite are equal, so each weight counts for both), and as many fresh ones measure
-    the smallest (picking the smallest of noisy values is biased). A cell of a measure far below
-    1 / (64 samples) is not met; ``seen`` estimates the share of the weights in the cells found
-    (Good 1953), and ``doubt`` says in words what is open.
+    Beyond 3 dimensions, an estimate: 64 ``samples`` random weights say which cells there are, and
+    as many fresh ones measure the smallest. A cell of a measure far below 1 / (64 samples) is not
+    met; ``seen`` estimates the share of the weights in the cells found (Good 1953).
 
     Args:
         samples: a 64th of the weights drawn (beyond 3 dimensions).
