@@ -28,17 +28,18 @@ def imports(file: Path) -> tuple[tuple[str, str], ...]:
     return tuple(_imports(file))
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All that runs below a node; expressions, which hold no statement, are not looked into."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, name, ()):
+            if isinstance(inner, ast.stmt):
+                yield inner
+            if not (isinstance(inner, ast.If) and ast.unparse(inner.test) == "TYPE_CHECKING"):
+                yield from statements(inner)
+
+
 def _imports(file: Path) -> Iterator[tuple[str, str]]:
-    tree = ast.parse(file.read_text("utf-8"))
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
+    for node in statements(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("relunorm"):
             module = (node.module or "").removeprefix("relunorm").removeprefix(".")
             for alias in node.names:

@@ -74,7 +74,7 @@ def test_mean_angles_after_30_layers_of_width_1000(digits, parts, n, degrees, wi
     mean, whose error is at most 0.015, and the sampler by it: four standard errors, for any seeds.
     """
     assert abs(mean - degrees) <= within
-    runs = 200 if n == 10 else 8 if parts is FULL else 60
+    runs = 100 if n == 10 else 8 if parts is FULL else 30
     found = last_angles(subsets(digits, n, runs), 30, width=1000, **parts)
     assert abs(found.mean() - mean) < 4 * spread / np.sqrt(runs)
     assert 0.5 < found.std(ddof=1) / spread < 2

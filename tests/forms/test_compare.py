@@ -444,7 +444,7 @@ def test_a_lower_end_is_not_0_beside_a_witness_of_other_classes(monkeypatch):
         rn.Network.from_weights([[[1.0]], [[0.0], [0.0]]], [[0.0], [1e8, 1e8 + step]])
         for step in (2.0**-26, -(2.0**-26))
     )
-    found = rn.compare(high, low, rn.Box([0.0], [1.0]), top1=True)
+    found = rn.compare(high, low, rn.Box([0.0], [1.0]), top1=True, time_limit=1)
     assert found.top1 is not None
     assert (found.top1.verdict, found.top1.first, found.top1.second) == ("different", 1, 0)
     assert found.lower == 2.0**-25 <= found.upper

@@ -19,7 +19,7 @@ NAMES = (
     "mnist-net_256x2",
     "resnet_2b",
 )
-ROWS, STEP = 10_000, 250  # gathered layers take memory in proportion to the batch
+ROWS, STEP = 2_000, 250  # gathered layers take memory in proportion to the batch
 
 
 def session_with_free_batch(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:

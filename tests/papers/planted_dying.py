@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from asked import asked_once
 from planted_pieces import Lying
 
 from relunorm.dying.basins import basin, dead_below, firing_probability, linear_above
@@ -20,6 +21,8 @@ from relunorm.papers.dying import (
 from relunorm.papers.dying.oscillation import momentum
 from relunorm.papers.dying.unit_loss import gradient, loss, trajectory
 from relunorm.papers.exhibit import he_network
+
+basin = asked_once(basin)
 
 
 def biased(*args, **kwargs):

@@ -8,9 +8,7 @@ verdict "not reproduced" alone would not show that it can be.
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from functools import cache, wraps
+from functools import cache
 from importlib import import_module
 
 import numpy as np
@@ -20,6 +18,7 @@ import planted_pieces
 import planted_reduced
 import planted_rescaling
 import pytest
+from asked import asked_once
 
 from relunorm.papers import PAPERS, exhibits, items, read_sample, statements, world_of
 from relunorm.papers.claim import Verdict
@@ -48,20 +47,6 @@ SHARED = {
 }
 
 sample = cache(read_sample)
-
-
-def asked_once(law):
-    """The law, which computes an answer only where it has not been asked for it before."""
-    known = {}
-
-    @wraps(law)
-    def asked(*given, **options):
-        key = hashlib.sha256(pickle.dumps((given, options))).digest()
-        if key not in known:
-            known[key] = law(*given, **options)
-        return known[key]
-
-    return asked
 
 
 @cache

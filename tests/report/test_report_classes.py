@@ -13,6 +13,8 @@ from relunorm.errors import InvalidInputError
 from relunorm.questions.classes import as_classes
 from relunorm.report.case import make_case
 
+pytestmark = pytest.mark.usefixtures("few_rows_certified")
+
 X = np.random.default_rng(0).normal(size=(30, 2))
 NET = random_network(2, 5, 3, seed=23)
 #: The class each row of X is put into by NET, so a right numbering finds every row right.

@@ -191,6 +191,7 @@ def test_a_table_brings_its_file_target_and_names_with_it(tmp_path: Path) -> Non
         ("@points.npy", None),
     ],
 )
+@pytest.mark.usefixtures("only_regions")
 def test_what_the_map_suggests_asks_about_the_same_plane(
     plane: str, domain: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -237,26 +239,54 @@ def test_the_sections_share_one_stability_analysis(monkeypatch: pytest.MonkeyPat
     assert limits == [0.7, 1.0]
 
 
-@pytest.mark.parametrize("name", [section.name for section in SECTIONS])
-@pytest.mark.parametrize("error", [InvalidInputError("of itself"), KeyError("odd"), MemoryError()])
-def test_a_section_that_fails_leaves_the_others(
-    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from importlib import import_module
+def labelled() -> tuple[rn.Network, np.ndarray, np.ndarray]:
+    """A network, rows and labels for which every section has an answer."""
+    data = np.random.default_rng(0).normal(size=(5, 2))
+    net = random_network(2, 3, 2)
+    return net, data, np.array(["a", "b"])[net(data).argmax(axis=1)]
+
+
+@pytest.fixture(scope="module")
+def bodies() -> dict[str, dict[str, Any]]:
+    """What the sections of `labelled` compute."""
+    case = make_case(*labelled(), None, name="")
+    return {section.name: section.compute(case, 60.0) for section in SECTIONS}
+
+
+def report_without(name: str, error: Exception) -> None:
+    """A report in which one section fails has all others, and says how to get that one."""
 
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
-    data = np.random.default_rng(0).normal(size=(5, 2))
-    net = random_network(2, 3, 2)
-    labels = np.array(["a", "b"])[net(data).argmax(axis=1)]
-    document = check(rn.report(net, data, labels, time_limit=60).to_dict())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
+        document = check(rn.report(*labelled(), time_limit=60).to_dict())
     for other, entry in document["sections"].items():
         assert entry["status"] == ("not computed" if other == name else "done")
     failed = document["sections"][name]
     assert failed["why"]
     assert failed["call"] in [item["call"] for item in document["advice"]]
+
+
+@pytest.mark.parametrize("name", [section.name for section in SECTIONS])
+def test_a_section_that_fails_leaves_the_others(name: str) -> None:
+    report_without(name, InvalidInputError("of itself"))
+
+
+@pytest.mark.parametrize("name", [section.name for section in SECTIONS])
+@pytest.mark.parametrize("error", [KeyError("odd"), MemoryError()])
+def test_whatever_ends_a_section_is_told_in_its_place(
+    name: str,
+    error: Exception,
+    bodies: dict[str, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other sections are those computed before, as one that fails changes nothing in them."""
+    for other, body in bodies.items():
+        section = import_module(f"relunorm.report.sections.{other}")
+        monkeypatch.setattr(section, "compute", lambda *_, body=body: deepcopy(body))
+    report_without(name, error)
 
 
 @pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught by the room"])

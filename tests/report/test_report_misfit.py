@@ -11,6 +11,8 @@ from report.validation import check, random_network
 import relunorm as rn
 from relunorm.network.head import Head, Step
 
+pytestmark = pytest.mark.usefixtures("few_rows_certified")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
 NET = random_network(4, 9, 3, seed=3)

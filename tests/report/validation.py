@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -16,12 +17,17 @@ import relunorm as rn
 jsonschema = pytest.importorskip("jsonschema")
 
 
+@cache
+def schema() -> Any:
+    """The schema, once it was found to be one: that takes longer than to validate a document."""
+    text = json.loads((files("relunorm.report") / "schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(text)
+    return jsonschema.Draft202012Validator(text)
+
+
 def check(document: dict[str, Any]) -> dict[str, Any]:
     """The document, once it has kept the schema and the rule about kinds."""
-    schema = json.loads((files("relunorm.report") / "schema.json").read_text())
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.check_schema(schema)
-    problems = [f"{list(e.path)}: {e.message[:200]}" for e in validator.iter_errors(document)]
+    problems = [f"{list(e.path)}: {e.message[:200]}" for e in schema().iter_errors(document)]
     assert not problems
     for name, entry in document["sections"].items():
         assert not list(unlabelled(entry["body"], False, name))

@@ -127,7 +127,7 @@ def test_noise_is_reported_as_such(table, capsys):
 def test_a_network_without_a_bend_is_called_a_plane(table, capsys):
     x = np.random.default_rng(0).random((120, 2))
     straight = table("straight.csv", y=3 * x[:, 0] - x[:, 1] + 2)
-    options = ("--target", "y", "--hidden", "3", "--json", "--time-limit", "5")
+    options = ("--target", "y", "--hidden", "3", "--json")
     notes = json.loads(run(capsys, straight, *options)[1])["notes"]
     said = [note for note in notes if "turned out to be a plane" in note]
     assert len(said) == 1
