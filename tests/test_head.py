@@ -123,9 +123,9 @@ def test_both_classes_of_one_logit() -> None:
     np.testing.assert_allclose(above, [ends[2], ends[3]], rtol=1e-12)
     assert (head.gain, head.of) == (0.25, "logits, before the sigmoid")
     assert head.is_probability
-    assert head.decides_plainly(1)
+    assert head.decides_plainly((1,))
     assert not Head((Step("pair"), Step("sigmoid"), Step("scale", 0, (-1.0, 0.0)))).decides_plainly(
-        1
+        (1,)
     )
     assert Head.from_dict(head.to_dict()) == head
 
@@ -224,10 +224,10 @@ def test_heads_that_cannot_be(make, message: str) -> None:  # type: ignore[no-un
 def test_the_class_is_certified_only_where_the_model_decides_so() -> None:
     X = RNG.normal(size=(4, 2))
     one = rn.Network.from_weights([RNG.normal(size=(5, 2)), RNG.normal(size=(1, 5))])
-    level = {0.5: True, 0.9: False}
+    level = {0.5: True, 0.9: False, 0.5 + 1e-8: False}
     for at, plainly in level.items():
         net = one.replace(head=Head((Step("sigmoid"), Step("greater", 0, (at,)))))
-        assert net.head.decides_plainly(1) == plainly
+        assert net.decides_plainly == plainly
         if plainly:
             labels = [row.label for row in rn.certify(net, X, radius=0.0).rows]
             assert labels == net.predict(X).ravel().tolist()
@@ -237,9 +237,40 @@ def test_the_class_is_certified_only_where_the_model_decides_so() -> None:
     turned = NET.replace(head=Head((Step("softmax"), Step("scale", 0, (-1.0, 1.0)))))
     with pytest.raises(InvalidInputError, match="does not decide by its largest output"):
         rn.certify(turned, X, radius=0.0)
+    late = one.replace(head=Head((Step("greater", 0, (0.9,)), Step("scale", 0, (2.0, 0.0)))))
+    assert not late.decides_plainly
     chosen = NET.replace(head=Head((Step("softmax"), Step("argmax"))))
     labels = [row.label for row in rn.certify(chosen, X, radius=0.0).rows]
     assert labels == chosen.predict(X).tolist()
+
+
+def test_a_softmax_of_several_rows_names_no_class() -> None:
+    """[5, 5, 0] and [1, -9, -9]: of all six the fourth is largest after the softmax of each row."""
+    logits = rn.Affine({0: np.zeros((6, 2))}, [5.0, 5.1, 0.0, 1.0, -9.0, -9.0])
+    net = rn.Network(
+        [], logits, input_shape=2, output_shape=(2, 3), head=Head((Step("softmax", 1),))
+    )
+    X = np.zeros((3, 2))
+    assert (net(X).argmax(axis=1) == 1).all()
+    assert (net.predict(X).reshape(3, 6).argmax(axis=1) == 3).all()
+    box = rn.Box.cube(2)
+    with pytest.raises(InvalidInputError, match="does not decide"):
+        rn.certify(net, X, radius=0.1)
+    with pytest.raises(InvalidInputError, match="does not decide"):
+        rn.compare(net, net, box, top1=True)
+    page = rn.report(net, X, ["a", "b", "b"], box, classes=list("abcdef"), time_limit=2.0).sections
+    assert "does not decide" in page["quality"]["why"]
+    assert "does not decide" in page["robustness"]["why"]
+    assert page["regions"]["body"]["winners"] is None
+    assert page["program"]["body"]["programs"]["rows"][0]["on_data"]["same_class"] is None
+    assert rn.on_plane(net, [0, 0], [1, 0], [0, 1]).classes == ()
+    other = net.replace(output_shape=(3, 2))
+    with pytest.raises(InvalidInputError, match="shape"):
+        rn.compare(net, other, box)
+    assert rn.compare(net.without_head(), other.without_head(), box).verdict == "equal"
+    one_row = net.replace(output_shape=(1, 6))
+    assert one_row.decides_plainly
+    assert [row.label for row in rn.certify(one_row, X, radius=0.1).rows] == [1, 1, 1]
 
 
 def test_a_property_file_speaks_of_outputs() -> None:

@@ -167,3 +167,12 @@ def test_deep_networks_with_large_weights_are_decided(domain):
     network = Network.from_weights(weights, biases)
     assert rn.decide(network, domain, [[-1.0]], [-1.0]).verdict == "counterexample"
     assert rn.decide(network, domain, [[-1.0]], [-1.001]).verdict == "proved"
+
+
+def test_constraints_beyond_float64_have_no_upper_end():
+    """f = (g, -g) with g = 1e150 relu(1e100 x): g >= 1 and -g <= 0 are met by far at x = 1e99."""
+    top = Affine({1: [[1e150], [-1e150]]}, [0.0, 0.0])
+    net = Network([Layer(Affine({0: [[1e100]]}, [0.0]))], top, input_shape=1)
+    A, b = [[-1.0, 0.0], [0.0, 1.0]], [-1.0, 0.0]
+    found = rn.decide(net, Box([-1e99], [1e99]), A, b, time_limit=0.3)
+    assert found.margin[1] == np.inf

@@ -61,7 +61,8 @@ def sizes(net: Network, signs: Sequence[int], far: np.ndarray, half: np.ndarray)
                 factor = np.where(own > 0, 1.0, below)
             total, slope = factor * total, factor[:, None] * slope
         values.append((total, slope))
-    return Sizes(np.concatenate(forms), np.concatenate(slopes), *values[-1])
+    none = np.zeros(0)  # of a network without units
+    return Sizes(np.concatenate([none, *forms]), np.concatenate([none, *slopes]), *values[-1])
 
 
 def draw(rng: Rng) -> Case:

@@ -56,7 +56,7 @@ def test_a_first_session(name: str, tmp_path: Path) -> None:
     assert compared.verdict in ("equal", "within")
     assert compared.of == network.head.of
 
-    decides = bool(given.classes) or network.head.keeps_classes
+    decides = bool(given.classes) or network.decides_plainly
     delta = None if decides and len(network.output_shape) == 1 else 1.0
     row = rn.certify(network, inputs[:1], radius=0.0, delta=delta, time_limit=2.0).rows[0]
     assert row.verdict == "robust"

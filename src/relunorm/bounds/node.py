@@ -57,7 +57,7 @@ def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-d
     for i in range(last - first + kept):  # goals first
         r = i - (last - first)
         t, w = (m + kept + first + i, node.tau[first + i]) if r < 0 else (m + r, beta[r])
-        if w > 0.0:
+        if w > 0.0 or (r < 0 and w != 0.0):  # a goal weighed by NaN has no bound
             for k in range(d + m):
                 v[k] += w * rows[t, k]
             const += w * node.const[t] + w * (node.err[t] + node.mag[t])
@@ -112,6 +112,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
     width = m + kept + (last - first)
     for i in range(width):
         m1[i], m2[i] = 0.0, 0.0
+    remember(node, m, kept, first, last, q, work)  # should no bound be finite
     p1, p2 = 1.0, 1.0
     rate = 0.3
     for step in range(steps + 1):

@@ -21,7 +21,7 @@ from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
 from relunorm.embedded.c.c_file import TARGETS, Options, flash_bytes
-from relunorm.embedded.guarantees import check_classes, notes
+from relunorm.embedded.guarantees import notes
 from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces.one_input import Piecewise
 from relunorm.embedded.program_certificate import ProgramCertificate
@@ -211,7 +211,7 @@ def to_c(
     for what, value in counts.items():
         whole_number(what, value, 1 if what in ("parts", "samples") else 0)
     if classes:
-        check_classes(network)
+        network.check_decides("leave classes out")
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
         exponent.dtype.kind not in "iu" or exponent.shape not in ((1,), (network.input_size,))

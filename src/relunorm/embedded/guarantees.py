@@ -13,7 +13,6 @@ from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.proof.cutting import Bounds, bound_part, output_bounds
 from relunorm.embedded.proof.distance import Change
-from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import slackened
 from relunorm.network import Affine, Network
 from relunorm.network.head import Head
@@ -147,17 +146,6 @@ def _in_words(document: dict[str, Any], integer: bool) -> list[str]:
 def largest(values: list[float | None]) -> float:
     """The largest of some bounds; infinite where one is not known."""
     return max(float("inf") if v is None else float(v) for v in values)
-
-
-def check_classes(network: Network) -> None:
-    """Raise unless the class that the outputs choose is the one the model itself gives."""
-    head, several = network.head, sum(n > 1 for n in network.output_shape) > 1
-    if not head.decides_plainly(network.output_size) or (several and head):
-        raise InvalidInputError(
-            f"the model ends in {head.label}, after which its class is not the largest of the "
-            f"program's {network.output_size} outputs, or the sign of a single one; leave classes "
-            "out"
-        )
 
 
 def _margin(bounds: NDArray[np.float64], outputs: int) -> float:

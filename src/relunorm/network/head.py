@@ -55,7 +55,7 @@ _GAINS = {
 #: A step of e through the steepest place gains b tanh(a e); an entry of a softmax follows a sigmoid
 #: of its logit less the log-sum-exp of the others, and each of the two may move by e.
 _STEEPEST = {"sigmoid": (0.25, 1.0), "softmax": (0.5, 1.0), "tanh": (0.5, 2.0)}
-_CLASS_KEEPING = ("softmax", "log_softmax", "sigmoid", "log_sigmoid", "tanh", "softplus", "exp")
+_RISING = ("sigmoid", "log_sigmoid", "tanh", "softplus", "exp")
 
 
 @dataclass(frozen=True)
@@ -255,41 +255,61 @@ class Head:
         )
 
     @property
-    def keeps_classes(self) -> bool:
-        """Whether the largest output of the model is the largest value before the head."""
-        if any(step.kind == "argmax" for step in self.steps):
-            return self.steps[-1].kind == "argmax" and Head(self.steps[:-1]).keeps_classes
+    def looks_along_axes(self) -> bool:
+        """Whether what the model returns depends on the shape of its outputs."""
+        return any(step.kind in ALONG_AXIS for step in self.steps)
+
+    def _keeps_classes(self, shape: Sequence[int]) -> bool:
+        """Whether the largest output of the model is the largest value before the head.
+
+        A softmax along one of several axes makes entries of different rows incomparable.
+
+        >>> head = Head((Step("softmax", 1),))
+        >>> head._keeps_classes((1, 6)), head._keeps_classes((2, 3))
+        (True, False)
+        """
+        if any(step.kind == "argmax" for step in self.steps[:-1]):
+            return False
         return all(
-            step.kind in _CLASS_KEEPING
+            (step.kind in ALONG_AXIS and shape[step.axis] == math.prod(shape))
+            or step.kind in _RISING
             or (step.kind == "scale" and len(step.numbers) == 2 and step.numbers[0] > 0)
             for step in self.steps
         )
 
-    def decides_plainly(self, outputs: int) -> bool:
+    def decides_plainly(self, shape: Sequence[int]) -> bool:
         """Whether the class is that of the largest value before the head, or of one value's sign.
 
         Of one output the model says class 1 above 0: a test for another level than that says no.
 
-        >>> Head((Step("sigmoid"), Step("greater", 0, (0.5,)))).decides_plainly(1)
+        Args:
+            shape: of one output of the network.
+
+        >>> Head((Step("sigmoid"), Step("greater", 0, (0.5,)))).decides_plainly((1,))
         True
-        >>> Head((Step("sigmoid"), Step("greater", 0, (0.9,)))).decides_plainly(1)
+        >>> Head((Step("sigmoid"), Step("greater", 0, (0.9,)))).decides_plainly((1,))
         False
         """
-        if outputs > 1 or self.unpaired is not self:
-            return self.unpaired.keeps_classes
-        if not self.steps or self.steps[-1].kind not in ("greater", "round"):
-            return all(
-                s.kind not in ("scale", "argmax") or s.numbers[:1] > (0,) for s in self.steps
-            )
-        return self([[-1e-6], [1e-6]]).ravel().tolist() == [0.0, 1.0]
+        if self.unpaired is not self:
+            return self.unpaired._keeps_classes((*shape[:-1], 2))
+        if math.prod(shape) > 1:
+            return self._keeps_classes(shape)
+        return all(
+            s.kind not in ("scale", "argmax") or s.numbers[:1] > (0,) for s in self.steps
+        ) and all(
+            _tests_sign(Head(self.steps[:k]), step)
+            for k, step in enumerate(self.steps)
+            if step.kind in ("greater", "round")
+        )
 
-    def class_names(self, outputs: int) -> tuple[str, ...]:
+    def class_names(self, shape: Sequence[int]) -> tuple[str, ...]:
         """What the largest of several outputs stands for; none where the model says no class.
 
-        >>> Head((Step("softmax"),)).class_names(2), Head().class_names(2)
+        >>> Head((Step("softmax"),)).class_names((2,)), Head().class_names((2,))
         (('class 0', 'class 1'), ())
         """
-        if outputs < 2 or not self.decides_plainly(outputs):
+        outputs = math.prod(shape)
+        if outputs < 2 or not self.decides_plainly(shape):
             return ()
         decides = self.returned != "outputs" or any(s.kind == "argmax" for s in self.steps)
         unnamed = (f"class {k}" for k in range(outputs)) if decides else ()
@@ -409,6 +429,13 @@ class Head:
 
 
 NO_HEAD = Head()
+
+
+def _tests_sign(before: Head, step: Step) -> bool:
+    """Whether a test of what a head makes of one value says 1 exactly where that value is > 0."""
+    level = step.numbers[0] if step.kind == "greater" else 0.5
+    below, middle, above = before([[-1e-6], [0.0], [1e-6]]).ravel()
+    return bool(below < middle == level < above)
 
 
 def of_words(of: str) -> str:

@@ -247,6 +247,22 @@ class Network(Shown):
                 name = layer.name or "unnamed"
                 raise InvalidInputError(f"layer {index} ({name}) has step units; {why}")
 
+    @property
+    def decides_plainly(self) -> bool:
+        """Whether the model's class is that of the largest output, or of the sign of the only one.
+
+        Of the outputs before its head, that is.
+        """
+        return self.head.decides_plainly(self.output_shape)
+
+    def check_decides(self, advice: str) -> None:
+        """Raise `InvalidInputError` unless the model `decides_plainly`."""
+        if not self.decides_plainly:
+            raise InvalidInputError(
+                f"a model that ends in {self.head.label} does not decide by its largest output, or "
+                f"by the sign of one; {advice}"
+            )
+
     def weights(self) -> tuple[list[Matrix], list[Vector]]:
         """The matrices and biases of a plain perceptron (`is_chain`), the output's last."""
         if not self.is_chain:

@@ -67,11 +67,10 @@ class Rows:
         usable = np.where((np.abs(self.x) <= FURTHEST).all(axis=1, keepdims=True), self.x, 0.0)
         self.outputs = network(usable)
         self.classes: Classes | None = None
-        if delta is None and not network.head.decides_plainly(self.outputs.shape[1]):
-            raise InvalidInputError(
-                f"a model that ends in {network.head.label} does not decide by its largest output, "
-                "or by the sign of one; ask about what comes before with network.without_head(), "
-                "or pass delta for how far outputs may move"
+        if delta is None:
+            network.check_decides(
+                "ask about what comes before with network.without_head(), or pass delta for how "
+                "far outputs may move"
             )
         self.labels = self._labels(label)
         rows = range(len(self.x))

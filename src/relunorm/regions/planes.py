@@ -126,7 +126,7 @@ def on_plane(
     where = seen if domain is None else part_on_plane(domain, rows[0], basis, seen)
     found = regions(restrict(balanced(network), basis, rows[0]), where, **options)
     named = tuple((name, _one_input(name, mark, size)) for name, mark in (marks or {}).items())
-    classes = network.head.class_names(network.output_size)
+    classes = network.head.class_names(network.output_shape)
     return Slice(found, rows[0], rows[1], rows[2], named, classes)
 
 

@@ -103,6 +103,8 @@ def compare(
     """
     clock = Clock(time_limit)
     _check(first, second, domain, tolerance, factor)
+    if top1:
+        first.check_decides("leave top1 out, or compare what comes before (--before-head)")
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
@@ -137,6 +139,12 @@ def _check(
             f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
             "for what comes before, compare first.without_head() and second.without_head() "
             "(--before-head)"
+        )
+    shapes = first.output_shape, second.output_shape
+    if shapes[0] != shapes[1] and first.head.looks_along_axes:
+        raise InvalidInputError(
+            f"the networks end in a {first.head.label} of outputs of shape {shapes[0]} and "
+            f"{shapes[1]}, so they are different functions"
         )
     domain.check_dimension(first.input_size)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):

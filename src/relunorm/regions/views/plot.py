@@ -69,8 +69,9 @@ def plot_regions(
         whole, found = found, view_of(found)
         title = f"{len(whole):,} regions of the plane, {len(found):,} in this window"
     width = min(0.5, 20 / max(len(found), 1) ** 0.5)
-    head, outputs = found.network.head, found.network.output_size
-    known = classes or (head.class_names(outputs) if plane is None else plane.classes)
+    outputs = found.network.output_size
+    own = found.network.head.class_names(found.network.output_shape)
+    known = classes or (own if plane is None else plane.classes)
     if (color or ("class" if known and _has_area(found) else "value")) == "class":
         _draw_classes(axes, found, known or [f"output {k}" for k in range(outputs)], width)
     else:

@@ -72,7 +72,8 @@ def _on_data(case: Case, program: Any) -> dict[str, Any] | None:
         return None
     rows = case.x.reshape(len(case.x), -1)
     ours, theirs = program.predict(rows), case.network(rows)
-    same = None if case.classes is None else int((chosen(ours) == chosen(theirs)).sum())
+    decides = case.classes is not None and case.network.decides_plainly
+    same = int((chosen(ours) == chosen(theirs)).sum()) if decides else None
     return {
         "kind": "exact",
         "rows": len(rows),

@@ -48,10 +48,7 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
     assert case.classes is not None
     assert case.y is not None
     names = case.classes.names
-    if not case.network.head.decides_plainly(outputs.shape[1]):
-        raise InvalidInputError(
-            f"a model that ends in {case.network.head.label} does not decide by its largest output"
-        )
+    case.network.check_decides("ask about what comes before with network.without_head()")
     if case.classes.guessed:  # nobody said which output speaks for which class
         kind = "estimate"
     decided = case.classes.decided(outputs)

@@ -99,7 +99,10 @@ def _decides(case: Case) -> bool:
     """Whether the outputs name a class, of not too many."""
     if case.classes is None or len(case.classes.names) > MAX_CLASSES:
         return False
-    return case.classes.decided(case.network(case.inputs[:1])) is not None
+    return (
+        case.network.decides_plainly
+        and case.classes.decided(case.network(case.inputs[:1])) is not None
+    )
 
 
 def _counts(found: Regions, clock: Clock) -> dict[str, Any]:

@@ -54,8 +54,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         raise InvalidInputError("the classes of the target do not match the outputs")
     if case.network.parameters > MOST_WORK:
         raise InvalidInputError("the network is too large to certify rows beside the other parts")
-    if not case.network.head.decides_plainly(outputs.shape[1]):
-        raise InvalidInputError("the model does not decide by its largest output")
+    case.network.check_decides("ask about what comes before with network.without_head()")
     network = case.network.without_head()  # the class is the same; labels are its numbers
     scaled = _scales_differ(case.x)
     scale = _spreads(case.x) if scaled else None
