@@ -120,6 +120,7 @@ class Work(NamedTuple):
     score: Array
     rank: Array
     some: Whole  # units that hand something on
+    tilt: Array  # slopes of units by inputs
 
 
 @group
@@ -177,7 +178,7 @@ def new_memory(form: Form, units: int) -> Memory:
     parts = [*corners, matrix, *ends]
     child = Child(*parts)
     sizes = width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows
-    work = Work(*floats(*sizes), whole(m))
+    work = Work(*floats(*sizes), whole(m), np.zeros((m + 2) * d))
     few = max(min(n, MOST_VARIABLES - d), 0)
     many, total = min(d, MOST_INPUTS) + few + 1, 2 * few + known + goals
     sizes = total * many, total, many, many, many, total, total + few, many * many, many, many, many

@@ -227,7 +227,7 @@ class Search:
     def _first_node(self, form: Form, start: Start | None, clock: Clock) -> None:
         """Open the whole domain, unless it is empty."""
         self.theta = threshold(len(form.free))
-        self.learned = np.zeros((len(form.jump) + len(form.lo) + 3, 2, 2))
+        self.learned = np.zeros((len(form.jump) + 2, 2, 2))
         if start is None or start.tune:
             self.unit_steps = tuning_steps(form, clock.left())
             if start is not None and not self.unit_steps:

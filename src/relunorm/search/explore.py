@@ -18,7 +18,7 @@ from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, r
 from relunorm.bounds.node import bound_of, linear, node_size, open_units, parts, tune
 from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
-from relunorm.search.choice import learn, matters, patience, promise, scores
+from relunorm.search.choice import learn, matters, patience, promise, scores, widest
 from relunorm.search.entries import size as size_of_entry
 from relunorm.search.entries import write
 from relunorm.search.halves import half, middle, move_down, push, splits, straightened, topmost
@@ -156,7 +156,7 @@ def explore(  # type: ignore[no-untyped-def]
         tolerance: for a maximum, how far above the best value a closed bound may be, relative.
         best, best_x: the best value and point so far.
         ceiling: the largest bound that closed a node.
-        learned: gain per score of cuts of every unit, coordinate, and of both kinds: sums, counts.
+        learned: gain per score of cuts of every unit, and of all; gains of all cuts: sums, counts.
         tape, marks: see `relunorm.search.entries`; marks hold the length of the tape, the next
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
@@ -168,7 +168,6 @@ def explore(  # type: ignore[no-untyped-def]
     disjuncts = len(firsts) - 1
     goals = firsts[disjuncts]
     strict = target < np.inf
-    units = whole.names
     used = 0
     while count > 0:
         if stop[0]:
@@ -219,7 +218,7 @@ def explore(  # type: ignore[no-untyped-def]
         bound_of(node, ball, d, n, known, first, last, worst, work, x)
         if not solved:
             forward(x, node, lam, node.alpha[worst], n, z, y)
-        scores(node, d, n, real, jump, lam, z, y, v, score)
+        scores(node, n, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         curved = len(ball) > 0
         if idle and not curved:
@@ -267,8 +266,7 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        from_, to = (0, n) if by_unit and not idle else (n, n + real)
-        promise(node, n, from_, to, units, score, learned, rank)
+        promise(node, n, score, learned, rank)
         old = bound[worst]
         pick, top_rank = -1, -1.0
         if idle:
@@ -277,15 +275,17 @@ def explore(  # type: ignore[no-untyped-def]
             for k in range(real):
                 if node.hi[k] - node.lo[k] > longest:
                     pick, longest = n + k, node.hi[k] - node.lo[k]
+        elif not by_unit:
+            pick = n + max(widest(node, d, n, real, lam, v, work.tilt), 0)
         look = LOOK if n * (d + n) <= LARGE else LOOK_LARGE
-        for _ in range(0 if idle else look):
+        for _ in range(look if pick < 0 else 0):
             i = -1
-            for j in range(from_, to):
+            for j in range(n):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
                     i = j
             if i < 0 or rank[i] <= top_rank:
                 break
-            name = int(node.units[i]) if i < n else units + i - n
+            name = int(node.units[i])
             if min(learned[name, 0, 1], learned[name, 1, 1]) >= RELIABLE:
                 pick = i
                 break
@@ -299,15 +299,15 @@ def explore(  # type: ignore[no-untyped-def]
                 if m == -2:
                     return FULL, count, used
                 drop = old - max(highest, cut)
-                learn(node, n, i, units, learned, side, drop / score[i])
+                learn(node, i, learned, side, drop / score[i])
                 measured *= max(drop, 1e-3 * score[i])
             used += 1
             rank[i] = -1.0
             if measured > top_rank:
                 pick, top_rank = i, measured
         if pick < 0:
-            pick = from_
-            for j in range(from_, to):
+            pick = 0
+            for j in range(n):
                 if score[j] > score[pick]:
                     pick = j
         if pick >= n and not splits(node.lo[pick - n], node.hi[pick - n]):
@@ -330,7 +330,8 @@ def explore(  # type: ignore[no-untyped-def]
             if m == -2 or top + 3 >= len(stack):
                 return FULL, count, used
             drop = old - max(highest, cut)
-            learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
+            if pick < n:
+                learn(node, pick, learned, side, drop / max(score[pick], 1e-300))
             if m < 0:
                 continue
             baby = parts(memory.half, arena, where, m, kept, d, goals, disjuncts)
