@@ -57,7 +57,6 @@ class Whole(NamedTuple):
     const: Vector
     units: int  # that are open
     known: int  # rows
-    names: int  # units that have one
     near: Vector  # how far outside known rows a point may be and still be offered
     sides: Vector  # of the box, without the values of steps
     jump: NDArray[np.int64]  # which coordinates its open units are, and their values at 0
@@ -98,7 +97,7 @@ def first_node(
         empty = np.zeros(0)
         none = form.jump[:0]
         rows = np.zeros((0, d))
-        return None, Whole(rows, empty, 0, 0, len(form.jump), empty, sides, none, empty)
+        return None, Whole(rows, empty, 0, 0, empty, sides, none, empty)
     numbers = numbers[: node_size(units, known, d, goals, groups)].copy()
     root = node_of(numbers, units, known, d, goals, groups)
     outer = slice(units, units + known)
@@ -107,7 +106,7 @@ def first_node(
     rows, const = root.rows.copy(), root.const.copy()
     names = root.units.astype(np.intp)
     jumps = form.jump[names], form.at_zero[names]
-    whole = Whole(rows, const, int(units), int(known), len(form.jump), near, sides, *jumps)
+    whole = Whole(rows, const, int(units), int(known), near, sides, *jumps)
     return Task(-float(root.bound.max()), 0, numbers, int(units), int(known)), whole
 
 
