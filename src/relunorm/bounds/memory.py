@@ -169,16 +169,18 @@ def new_memory(form: Form, units: int) -> Memory:
     def whole(size: int) -> Any:
         return np.zeros(size, np.int64)
 
-    descent = Descent(*floats(width, m, m, d, m, m, m, m, m), whole(m))
+    parts: list[Any] = [*floats(width, m, m, d, m, m, m, m, m), whole(m)]
+    descent = Descent(*parts)
     states, folded = [whole(m), whole(m)], [np.zeros((m, width)), *floats(m, m, m, m)]
-    parts: list[Any] = [*states, *folded, descent, form.jump, form.at_zero]
+    parts = [*states, *folded, descent, form.jump, form.at_zero]
     scratch = Scratch(*parts)
     corners, matrix = floats(d, d), np.zeros((rows, width))
     ends = [*floats(rows, rows, rows, m, m, m, m, m), whole(rows), np.zeros(width)]
     parts = [*corners, matrix, *ends]
     child = Child(*parts)
     sizes = width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows
-    work = Work(*floats(*sizes), whole(m), np.zeros((m + 2) * d))
+    parts = [*floats(*sizes), whole(m), np.zeros((m + 2) * d)]
+    work = Work(*parts)
     few = max(min(n, MOST_VARIABLES - d), 0)
     many, total = min(d, MOST_INPUTS) + few + 1, 2 * few + known + goals
     sizes = total * many, total, many, many, many, total, total + few, many * many, many, many, many
