@@ -164,10 +164,12 @@ def backward(v, const, on, alpha, ball, size, n, read, work, x):  # type: ignore
         while i > last:
             # no branches: signs of coefficients cannot be foretold
             w, shift, slope, weight = v[d + i], rise[i], alpha[i], err[i] + mag[i]
-            lam[i], up = w, max(w, 0.0)
-            const += up * shift
-            error += rounding * up * shift
-            w = up * steep[i] + (w - up) * (slope if shift > 0.0 else 1.0)
+            lam[i] = w
+            lift, more = w * shift, rounding * w * shift
+            const += lift if w > 0.0 else 0.0
+            error += more if w > 0.0 else 0.0
+            above, below = w * steep[i], w * (slope if shift != 0.0 else 1.0)
+            w = above if w > 0.0 else below
             a[i] = w
             lift, more = w * c[i], abs(w) * weight
             const += lift if w != 0.0 else 0.0
@@ -230,13 +232,13 @@ def _line(z, lam, alpha, steep, rise):  # type: ignore[no-untyped-def]
 
 def _forward(x, on, lam, alpha, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
-    M, c, steep, rise, reads = on.rows, on.const, on.steep, on.rise, on.reads
+    M, c, steep, rise = on.rows, on.const, on.steep, on.rise
     d = len(x)
     for j in range(n):
         total = c[j]
         for k in range(d):
             total += M[j, k] * x[k]
-        for k in range(int(reads[j]) + 1):
+        for k in range(j):  # a root's descent is repeated by replays: no shorter sums
             total += M[j, d + k] * y[k]
         z[j] = total
         y[j] = _line(total, lam[j], alpha[j], steep[j], rise[j])

@@ -66,6 +66,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
         top = _end(node, ball, d, m, kept, rows, first, cut, j, 1.0, work)
         if top < tu[j]:
             tu[j] = top
+            node.steep[j], node.rise[j] = line_above(tl[j], tu[j])
             changed += 1
         if tu[j] > 0.0:
             top = _end(node, ball, d, m, kept, rows, first, cut, j, -1.0, work)

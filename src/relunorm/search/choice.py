@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.kernel import part
+from relunorm.search.halves import splits
 
 
 @part
@@ -34,7 +35,7 @@ def scores(node, m, jump, lam, z, y, v, score):  # type: ignore[no-untyped-def]
 
 @part
 def widest(node, d, m, real, lam, v, tilt):  # type: ignore[no-untyped-def]
-    """The coordinate of the domain to be cut, or -1 where the box is a point.
+    """The coordinate of the domain to be cut, or -1 where none can be.
 
     A product: how much a coordinate has to do with what the bound loses in open units, times how
     much it has to do with their being open. ``tilt`` gets the slopes of units by coordinates, with
@@ -62,7 +63,7 @@ def widest(node, d, m, real, lam, v, tilt):  # type: ignore[no-untyped-def]
     best, most = -1, 0.0
     for k in range(real):
         score = tilt[lost + k] * tilt[wide + k]
-        if hi[k] > lo[k] and (best < 0 or score > most):
+        if splits(lo[k], hi[k]) and (best < 0 or score > most):
             best, most = k, score
     return best
 
