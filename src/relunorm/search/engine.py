@@ -228,14 +228,20 @@ class Search:
         """Open the whole domain, unless it is empty."""
         self.theta = threshold(len(form.free))
         self.learned = np.zeros((len(form.jump) + 2, 2, 2))
-        if start is None or start.tune:
-            self.unit_steps = tuning_steps(form, clock.left())
-            if start is not None and not self.unit_steps:
-                self.unit_steps = -1  # that much was done before
-        steps = goal_steps(form, clock.left())
-        task, self.whole = first_node(
-            form, whole_node(form, start), steps, self.cut, self.unit_steps
-        )
+        node, tuned = whole_node(form, start), start is None or start.tune
+        begun = -1 if start is None else 0  # steps that were taken before
+        if tuned:
+            self.unit_steps = tuning_steps(form, form.units, clock.left(), begun)
+        while True:
+            steps = goal_steps(form, clock.left())
+            task, self.whole = first_node(form, node, steps, self.cut, self.unit_steps)
+            if task is None or task.bound <= self.cut or not tuned:
+                break
+            # what is stable costs nothing: with that known there may be time for more
+            more = tuning_steps(form, task.units, clock.left(), begun)
+            if more <= self.unit_steps:
+                break
+            self.unit_steps = more
         if task is None:
             self.ceiling = -math.inf  # nothing is feasible
             return

@@ -116,13 +116,15 @@ def goal_steps(form: Form, seconds: float) -> int:
     return int(min(ROOT_STEPS, max(0.3 * seconds * ROOT_SPEED / max(once, 1.0), 1.0)))
 
 
-def tuning_steps(form: Form, seconds: float) -> int:
-    """Steps of descent for the bounds of the root's units: as many as work and time allow.
+def tuning_steps(form: Form, units: int, seconds: float, begun: int) -> int:
+    """Steps of descent for the bounds of the root's open units: as many as work and time allow.
 
-    -1 where there is no time for a backward bound of every unit: intervals have to do.
+    -1 where there is no time for a backward bound of every unit, so that intervals have to do, or
+    where it allows no more steps than were begun with.
     """
-    n, d = form.units, len(form.lo)
-    once = max(4.0 * n * n * (n / 3 + d), 1.0)
+    d = len(form.lo)
+    once = max(4.0 * units * units * (units / 3 + d), 1.0)
     work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
     in_time = 0.3 * seconds * ROOT_SPEED / once - 1.0
-    return int(max(-1.0, min(20.0, work / once, np.ceil(in_time))))
+    steps = int(max(-1.0, min(20.0, work / once, np.ceil(in_time))))
+    return steps if steps > begun else -1
