@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import relunorm as rn
 from relunorm import Activation, Affine, Box, Layer, Network, Polytope
 from relunorm.bounds.node import node_of
-from relunorm.bounds.tighten import tighten
+from relunorm.bounds.tighten import GLANCE, STEPS, tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
 from relunorm.extrema.decide import decide_any
@@ -154,7 +154,7 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     work = space.memory.work
     n, never = task.units, np.zeros(1, np.uint8)
     found = kernel(tighten.py_func)(
-        node, search.form.ball, 3, n, task.known, 0, 1, cut, n, never, work
+        node, search.form.ball, 3, n, task.known, 0, 1, cut, n, STEPS, GLANCE, never, work
     )
     assert found[0] > 0
     assert found[1] == n

@@ -8,7 +8,7 @@ constraints on units: Kotha et al. 2023; bound tightening under the objective's 
 mixed-integer programming).
 
 The descent is a fixed number of steps from nothing, so a replay takes the same ones and no
-multipliers need be stored.
+multipliers need be stored. An end that is given up after a few of them is given up there too.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from relunorm.bounds.kernel import (
     tangent,
 )
 
-#: Steps of descent for each end of a unit.
-STEPS = 10
+#: Steps of descent for each end of a unit, and the step at which one that is out of reach is given
+#: up: tapes name their pair by their version.
+STEPS, GLANCE = 6, 4
 
-#: Multiplications that the tightening of one node may take: a second or two.
-MOST = 4e9
+#: Multiplications that the tightening of one node may take: some seconds.
+MOST = 2e10
 
 
 @part
-def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type: ignore[no-untyped-def]
+def tighten(node, ball, d, m, kept, first, last, cut, upto, steps, glance, stop, work):  # type: ignore[no-untyped-def]
     """Tighten the bounds of a node's open units in place: (how many changed, how many were tried).
 
     Changed is -1 where no point is left. Goal rows ``first`` to ``last`` are taken to be at least
     ``cut``; none where the two are equal. Only the first ``upto`` units are tried, and fewer where
-    the byte ``stop`` is set meanwhile.
+    the byte ``stop`` is set meanwhile; ``steps`` and ``glance`` are those of a tape's version.
     """
     T, tl, tu = node.rows, node.low, node.high
     slope, size = work.best_a, work.size
@@ -63,13 +64,13 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
             return changed, j
         if tl[j] >= 0.0 or tu[j] <= 0.0:
             continue
-        top = _end(node, ball, d, m, kept, rows, first, cut, j, 1.0, work)
+        top = _end(node, ball, d, m, kept, rows, first, cut, j, 1.0, steps, glance, work)
         if top < tu[j]:
             tu[j] = top
             node.steep[j], node.rise[j] = line_above(tl[j], tu[j])
             changed += 1
         if tu[j] > 0.0:
-            top = _end(node, ball, d, m, kept, rows, first, cut, j, -1.0, work)
+            top = _end(node, ball, d, m, kept, rows, first, cut, j, -1.0, steps, glance, work)
             if -top > tl[j]:
                 tl[j] = -top
                 changed += 1
@@ -81,13 +82,14 @@ def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type
 
 
 @part
-def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
+def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, steps, glance, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
     lo, hi, T, tc, tl, tu = node.lo, node.hi, node.rows, node.const, node.low, node.high
     terr, tmag = node.err, node.mag
     v, lam, x, z, y, size = work.v, work.lam, work.x, work.z, work.y, work.size
     m1, m2, slope, beta, reach = work.m1, work.m2, work.best_a, work.best_b, work.rank
     best = tu[unit] if sign > 0.0 else -tl[unit]
+    reached, start, least = best, np.inf, np.inf
     alpha = reach[rows:]
     for j in range(m):
         alpha[j] = slope[j]
@@ -96,7 +98,7 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
     for r in range(rows):
         beta[r] = 0.0
     p1, p2, rate = 1.0, 1.0, 0.3
-    for step in range(STEPS + 1):
+    for step in range(steps + 1):
         for k in range(d + m):
             v[k] = sign * T[unit, k] if k < d + unit else 0.0
         const = sign * tc[unit] + terr[unit] + tmag[unit]
@@ -110,9 +112,12 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
                 if r >= kept:
                     const -= w * cut - 8.0 * EPS * abs(w * cut)
         value = backward(v, const, node, alpha, ball, size, m, m, work, x)
-        best = min(best, value)
-        if step == STEPS or best <= 0.0:
+        best, least = min(best, value), min(least, value)
+        start = value if step == 0 else start
+        if step == steps or best <= 0.0:
             break
+        if step == glance and start - least < 0.5 * (least - reached):
+            break  # at its pace the descent does not come down to what is known
         forward_again(x, node, lam, alpha, m, z, y)
         p1 *= 0.9
         p2 *= 0.98

@@ -17,7 +17,7 @@ from relunorm.bounds.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import bound_of, node_size, parts
-from relunorm.bounds.tighten import tighten
+from relunorm.bounds.tighten import GLANCE, STEPS, tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Array
@@ -28,6 +28,10 @@ from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.halves import half, move_down, push, straightened, topmost
 from relunorm.search.root import first_node, whole_node
 from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
+
+#: Versions of tapes that are replayed, with the steps and the glance of their tightened nodes: in
+#: 101 no end was given up.
+STEPS_OF = {101.0: (10, 11), VERSION: (STEPS, GLANCE)}
 
 #: What `_walk` says.
 HOLDS, FAILS, NO_ROOM = 0, 1, 2
@@ -72,9 +76,10 @@ class Record:
 def record(pieces: Iterable[Array]) -> Record:
     """Read a tape once, checking its shape."""
     tape = np.concatenate([np.zeros(0), *pieces])
-    if not len(tape) or tape[0] != VERSION:
+    if not len(tape) or tape[0] not in STEPS_OF:
         found = f"is of version {tape[0]:g}" if len(tape) else "has no version"
-        raise BrokenTape(f"it {found}, and only {VERSION:g} is read here; make the proof again")
+        known = " and ".join(f"{version:g}" for version in STEPS_OF)
+        raise BrokenTape(f"it {found}, and only {known} are read here; make the proof again")
     if not np.isfinite(tape).all():
         raise BrokenTape("it holds NaN or infinite entries")
     found = _entries(tape)
@@ -146,7 +151,7 @@ def replay(
         why = _walk(
             form.ball, form.firsts, space.arena, space.stack, 1, found.cut_number, found.cuts,
             found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
-            limit, strict, space.memory, never, result,
+            limit, strict, *STEPS_OF[float(found.tape[0])], space.memory, never, result,
         )  # fmt: skip
         if why != NO_ROOM:
             break
@@ -200,7 +205,7 @@ def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
 @compiled
 def _walk(  # type: ignore[no-untyped-def]
     ball, firsts, arena, stack, count, cut_number, cuts, tight_number, tight, closed_number,
-    closed_at, tape, limit, strict, memory, never, result,
+    closed_at, tape, limit, strict, steps, glance, memory, never, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
     work = memory.work
@@ -222,7 +227,10 @@ def _walk(  # type: ignore[no-untyped-def]
             if last > first:
                 result[0] = max(result[0], cut)
             last, tried = max(first, last), int(tight[here, 3])
-            if tighten(node, ball, d, n, known, first, last, cut, tried, never, work)[0] < 0:
+            changed, _ = tighten(
+                node, ball, d, n, known, first, last, cut, tried, steps, glance, never, work
+            )
+            if changed < 0:
                 count = top
                 continue
         here = _find(closed_number, float(number))
