@@ -42,7 +42,7 @@ FIRST_LINE = 5.0
 LONGEST_WAIT = 3600.0
 
 
-def as_seconds(value: Any, name: str = "time_limit") -> float:
+def as_seconds(value: Any) -> float:
     """Seconds of a limit given by the caller; infinity for none.
 
     >>> as_seconds(3), as_seconds(0), as_seconds(None)
@@ -53,7 +53,7 @@ def as_seconds(value: Any, name: str = "time_limit") -> float:
     number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
     if not (number and float(value) >= 0):
         raise InvalidInputError(
-            f"{name} is {value!r}, expected a number of seconds of at least 0, or None"
+            f"time_limit is {value!r}, expected a number of seconds of at least 0, or None"
         )
     return float(value)
 

@@ -241,7 +241,7 @@ def _product_work(matrix: Any) -> float:
     return float((np.bincount(matrix.indices, minlength=columns).astype(float) ** 2).sum())
 
 
-def nonnegative_spectral_bound(matrix: Any, steps: int = 30) -> float:
+def nonnegative_spectral_bound(matrix: Any) -> float:
     """A sound bound on the spectral norm of an entrywise non-negative matrix B.
 
     Collatz-Wielandt: for any positive v the largest ratio (B^T B v)_i / v_i is at least the
@@ -249,7 +249,7 @@ def nonnegative_spectral_bound(matrix: Any, steps: int = 30) -> float:
     """
     vector = np.ones(matrix.shape[1])
     best = np.inf
-    for _ in range(steps):
+    for _ in range(30):
         image = matrix.T @ (matrix @ vector)
         top = float(image.max())
         if top == 0.0:

@@ -21,12 +21,12 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 RandomState = int | torch.Generator
 
 
-def generator(random_state: RandomState, device: torch.device | str = "cpu") -> torch.Generator:
+def generator(random_state: RandomState) -> torch.Generator:
     """A torch generator from a seed, or the one given."""
     if isinstance(random_state, torch.Generator):
         return random_state
     seed = whole_number("random_state (a seed or a torch.Generator)", random_state, 0)
-    return torch.Generator(device=device).manual_seed(seed)
+    return torch.Generator().manual_seed(seed)
 
 
 def layers(model: nn.Module) -> list[Any]:

@@ -185,13 +185,11 @@ def _start(problem: _Problem) -> tuple[float, Vector]:
     return 1.05 * max(rho, 1e-300), t
 
 
-def _minimize(
-    problem: _Problem, rho: float, t: Vector, clock: Clock, steps: int = 200
-) -> tuple[float, Vector]:
+def _minimize(problem: _Problem, rho: float, t: Vector, clock: Clock) -> tuple[float, Vector]:
     """Follow the central path by Newton steps; every iterate is strictly feasible."""
     size = problem.inputs + 2 * len(t)
     mu = rho / size
-    for _ in range(steps):
+    for _ in range(200):
         if clock.expired():
             break
         step = _newton(problem, rho, t, mu)
