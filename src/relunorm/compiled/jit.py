@@ -27,6 +27,7 @@ import numpy as np
 from relunorm.compiled.groups import Grouped
 from relunorm.compiled.kinds import (
     BOOL,
+    CONTIGUOUS,
     INT,
     NOTHING,
     REAL,
@@ -81,15 +82,11 @@ class Kernel(Source):
         return lambda *words: ready(words)
 
 
-#: What flags of NumPy have to be set: contiguous by rows, and aligned.
-_FLAGS = 0x0101
-
-
 def _pack(given: tuple[Any, ...], words: list[Any], key: list[Any]) -> None:
     """Append the words of arguments, and what their kinds are told by."""
     for value in given:
         if isinstance(value, np.ndarray):
-            if value.flags.num & _FLAGS != _FLAGS:
+            if value.flags.num & CONTIGUOUS != CONTIGUOUS:
                 raise KernelError("a kernel takes contiguous arrays")
             words.append(id(value))
             key += value.dtype, value.ndim

@@ -124,6 +124,10 @@ def join(one: Kind, other: Kind) -> Kind:
     raise KernelError(f"a value is {one} here and {other} there")
 
 
+#: What flags of NumPy have to be set: contiguous by rows, and aligned.
+CONTIGUOUS = 0x0101
+
+
 @cache
 def _array(dtype: np.dtype[Any], ndim: int) -> Array:
     if dtype.name not in ENTRIES or not dtype.isnative:
@@ -141,28 +145,39 @@ def number_kind(value: Any) -> Number:
     raise KernelError(f"a kernel cannot take {type(value).__name__}")
 
 
-_groups: dict[Group, Group] = {}
+_groups: dict[tuple[Any, ...], Group] = {}
 
 
 def _group(values: Any) -> Group:
     """One object for equal kinds, kept with the group."""
     kept = values.__dict__
     if "kind" not in kept:
-        kinds = tuple(map(kind_of, values))
-        for name, kind in zip(values._fields, kinds, strict=True):
-            if kind in (BOOL, WORD, SINGLE) or isinstance(kind, Tuple):
-                raise KernelError(
-                    f"a kernel cannot take {type(values).__name__}.{name}, which is {kind}"
-                )
-        kind = Group(type(values), kinds)
-        kept["kind"] = _groups.setdefault(kind, kind)
+        key = type(values), *map(_told, values)
+        kept["kind"] = _groups.get(key) or _groups.setdefault(key, _new_group(values))
     return kept["kind"]
+
+
+def _told(value: Any) -> Any:
+    """What a field's kind is told by, without making it."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.num & CONTIGUOUS
+    return id(_group(value)) if isinstance(value, Grouped) else type(value)
+
+
+def _new_group(values: Any) -> Group:
+    kinds = tuple(map(kind_of, values))
+    for name, kind in zip(values._fields, kinds, strict=True):
+        if kind in (BOOL, WORD, SINGLE) or isinstance(kind, Tuple):
+            raise KernelError(
+                f"a kernel cannot take {type(values).__name__}.{name}, which is {kind}"
+            )
+    return Group(type(values), kinds)
 
 
 def kind_of(value: Any) -> Kind:
     """The kind of a value that Python hands over."""
     if isinstance(value, np.ndarray):
-        if not value.flags.c_contiguous or not value.flags.aligned:
+        if value.flags.num & CONTIGUOUS != CONTIGUOUS:
             raise KernelError("a kernel takes contiguous arrays")
         return _array(value.dtype, value.ndim)
     if isinstance(value, Grouped):
