@@ -17,32 +17,14 @@ other groups; a kernel refuses others.
 
 from __future__ import annotations
 
-import struct
 from math import prod
 from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 Class = TypeVar("Class", bound=type)
 
 
 class Grouped:
     """What `group` adds to a class of named tuples."""
-
-    @property
-    def _words(self: Any) -> NDArray[np.int64]:
-        """What lies behind the address."""
-        if "words" not in self.__dict__:
-            self.__dict__["words"] = _words(self)
-        return self.__dict__["words"]
-
-    @property
-    def _address(self: Any) -> int:
-        """Where that is."""
-        if "address" not in self.__dict__:
-            self.__dict__["address"] = self._words.__array_interface__["data"][0]
-        return self.__dict__["address"]
 
     def __getstate__(self) -> None:  # of a copy the arrays lie elsewhere
         return None
@@ -52,20 +34,6 @@ def group(cls: Class) -> Class:
     """Let compiled code take a class of named tuples by address."""
     names = {"__doc__": cls.__doc__, "__module__": cls.__module__}
     return type(cls.__name__, (Grouped, cls), names)  # type: ignore[return-value]
-
-
-def _words(values: Any) -> NDArray[np.int64]:
-    words: list[int] = []
-    for value in values:
-        if isinstance(value, np.ndarray):
-            words += value.__array_interface__["data"][0], *value.shape
-        elif isinstance(value, Grouped):
-            words.append(value._address)
-        elif isinstance(value, float):
-            words += struct.unpack("q", struct.pack("d", value))
-        else:
-            words.append(int(value))
-    return np.array(words, np.int64)
 
 
 def views(cls: Any, memory: Any, shapes: Any) -> Any:

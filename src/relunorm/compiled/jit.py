@@ -39,6 +39,7 @@ from relunorm.compiled.kinds import (
     Number,
     Tuple,
     kind_of,
+    placed_group,
 )
 from relunorm.compiled.sources import Source
 
@@ -91,8 +92,9 @@ def _pack(given: tuple[Any, ...], words: list[Any], key: list[Any]) -> None:
             words.append(id(value))
             key += value.dtype, value.ndim
         elif isinstance(value, Grouped):
-            words.append(value._address)
-            key.append(id(kind_of(value)))
+            address, kind = placed_group(value)
+            words.append(address)
+            key.append(id(kind))
         elif isinstance(value, tuple):
             key.append(len(value))
             _pack(value, words, key)

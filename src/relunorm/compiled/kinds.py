@@ -8,6 +8,8 @@ address.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -124,6 +126,9 @@ def join(one: Kind, other: Kind) -> Kind:
     raise KernelError(f"a value is {one} here and {other} there")
 
 
+#: Bytes before what NumPy keeps in an array: where it begins, how many axes it has, their lengths.
+HEAD = object.__basicsize__
+
 #: What flags of NumPy have to be set: contiguous by rows, and aligned.
 CONTIGUOUS = 0x0101
 
@@ -148,20 +153,39 @@ def number_kind(value: Any) -> Number:
 _groups: dict[tuple[Any, ...], Group] = {}
 
 
-def _group(values: Any) -> Group:
-    """One object for equal kinds, kept with the group."""
+def placed_group(values: Any) -> tuple[int, Group]:
+    """Where what a group holds is written down, and its kind; kept with the group.
+
+    Groups of equal kinds share one object. It is looked up by what fields tell at once (`told`).
+    """
     kept = values.__dict__
-    if "kind" not in kept:
-        key = type(values), *map(_told, values)
-        kept["kind"] = _groups.get(key) or _groups.setdefault(key, _new_group(values))
-    return kept["kind"]
+    if "placed" not in kept:
+        words: list[int] = []
+        told: list[Any] = [type(values)]
+        for value in values:
+            if isinstance(value, np.ndarray):
+                shape = value.shape
+                words.append(ctypes.c_int64.from_address(id(value) + HEAD).value)
+                words += shape
+                told += value.dtype, len(shape), value.flags.num & CONTIGUOUS
+            elif isinstance(value, Grouped):
+                address, kind = placed_group(value)
+                words.append(address)
+                told.append(id(kind))
+            else:
+                words.append(_word(value))
+                told.append(type(value))
+        key = tuple(told)
+        kind = _groups.get(key) or _groups.setdefault(key, _new_group(values))
+        held = (ctypes.c_int64 * len(words))(*words)
+        kept["words"], kept["placed"] = held, (ctypes.addressof(held), kind)
+    return kept["placed"]
 
 
-def _told(value: Any) -> Any:
-    """What a field's kind is told by, without making it."""
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.ndim, value.flags.num & CONTIGUOUS
-    return id(_group(value)) if isinstance(value, Grouped) else type(value)
+def _word(number: Any) -> int:
+    if isinstance(number, float):
+        return struct.unpack("q", struct.pack("d", number))[0]
+    return int(number)
 
 
 def _new_group(values: Any) -> Group:
@@ -181,7 +205,7 @@ def kind_of(value: Any) -> Kind:
             raise KernelError("a kernel takes contiguous arrays")
         return _array(value.dtype, value.ndim)
     if isinstance(value, Grouped):
-        return _group(value)
+        return placed_group(value)[1]
     if isinstance(value, tuple):
         return Tuple(tuple(map(kind_of, value)), None)
     return number_kind(value)

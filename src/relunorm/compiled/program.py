@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from relunorm.compiled.assembly import result_type
-from relunorm.compiled.kinds import Array, KernelError, Kind, Tuple, flat
+from relunorm.compiled.kinds import HEAD, Array, KernelError, Kind, Tuple, flat
 from relunorm.compiled.sources import Source
 from relunorm.compiled.translate import Body, Wider
 
@@ -24,10 +24,6 @@ def _leaves(kinds: Iterable[Kind]) -> Iterator[Kind]:
     """Numbers, arrays and groups, also those in tuples."""
     for kind in kinds:
         yield from _leaves(kind.kinds) if isinstance(kind, Tuple) else [kind]
-
-
-#: Bytes before what NumPy keeps in an array: where it begins, how many axes it has, their lengths.
-HEAD = object.__basicsize__
 
 
 def _opened(array: str, ndim: int, passed: list[str]) -> list[str]:

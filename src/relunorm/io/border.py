@@ -55,24 +55,25 @@ def accepts(
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
+        parameters = inspect.signature(function).parameters
+        ordered = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        needed = [name for name in domains if parameters[name].default is inspect.Parameter.empty]
 
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
-            try:
-                bound = signature.bind(*args, **options)
-            except TypeError:
+            named = ordered[: len(args)]
+            given: dict[str, Any] = {**dict(zip(named, args, strict=False)), **options}
+            if len(given) < len(named) + len(options) or models[0] not in given:
                 return function(*args, **options)  # raises the error of a wrong call itself
-            given = bound.arguments
             asked = {name: given[name] for name in models if name in given}
             given.update(_networks(asked, given.get(data)))
             if given.get(data) is not None:
                 given[data] = arranged(given[data], given[models[0]].columns)
             for name in domains:
-                needed = signature.parameters[name].default is inspect.Parameter.empty
-                if name in given and (needed or given[name] is not None):
+                if name in given and (name in needed or given[name] is not None):
                     given[name] = as_domain(given[name], given[models[0]], name)
-            return function(*bound.args, **bound.kwargs)
+            first = [given.pop(name) for name in named]
+            return function(*first, *args[len(named) :], **given)  # type: ignore[arg-type]
 
         return call
 

@@ -20,6 +20,7 @@ that and no wider than the rounding of its corners is not written: no region nee
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -110,9 +111,9 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
 
 def _width(corners: NDArray[np.float64]) -> float:
     """Twice the area of a polygon over its length."""
-    sides = corners - corners[0]
-    area = abs(np.sum(sides[:-1, 0] * sides[1:, 1] - sides[1:, 0] * sides[:-1, 1]))
-    return float(area / np.hypot(sides[:, 0], sides[:, 1]).max())
+    sides = (corners - corners[0]).tolist()
+    area = abs(sum(x * v - u * y for (x, y), (u, v) in pairwise(sides)))
+    return area / max(math.hypot(*side) for side in sides)
 
 
 def new_faces(search: Search, size: int) -> Faces:

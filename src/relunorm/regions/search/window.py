@@ -91,6 +91,8 @@ class Window:
         """Window coordinates to inputs."""
         if self.homogeneous:
             return t[:, :-1] @ self.embedding.T / t[:, -1:]
+        if self.scale is not None:
+            return t * self.scale + self.offset
         return t @ self.embedding.T + self.offset
 
 

@@ -83,9 +83,9 @@ class Budget:
             most = min(most, self.max_regions + 1)
         size = max(1, min(most, FIRST_BATCH, FIRST_WORK // self.weights))
         while True:
-            batch = Clock()
+            began = self.clock.elapsed()
             yield size
-            spent = batch.elapsed()
+            spent = self.clock.elapsed() - began
             if spent < SLOW_BATCH:
                 size = min(most, GROWTH * size)
             elif spent > 2 * SLOW_BATCH:  # a clock or Ctrl-C waits for the end of a batch
