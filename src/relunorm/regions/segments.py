@@ -46,10 +46,11 @@ def follow(
             if (len(t) + len(left)) * live > room:
                 return None
             if len(left):
-                read = [z, *noise.reaches, *noise.read]
-                t, (z, *read), values = _insert(left, share, t, read, values)
-                terms = len(noise.rows)
-                noise = noise._replace(reaches=read[:terms], read=read[terms:], t=t)
+                put = _Insertion.of(left, share, len(t))
+                t, z = put.into(t), put.into(z)
+                values = [None if v is None else put.into(v) for v in values]
+                reaches = [put.into(reach) for reach in noise.reaches]
+                noise = noise._replace(reaches=reaches, put=put, t=t)
             positive = noise.positive(z)
             kept.append((t, positive))
             moved.append(t[_settle(z, positive, noise)])
@@ -97,7 +98,7 @@ def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.
     wrong = np.zeros_like(above)
     np.not_equal(above[:-1], positive, out=wrong[:-1])
     wrong[1:] |= above[1:] != positive
-    at, unit = np.nonzero(wrong)
+    at, unit = _places(wrong)
     large = noise.exceeded(z[at, unit], at, unit)
     z[at, unit] = 0.0
     return at[large]
@@ -116,10 +117,11 @@ class _Noise(NamedTuple):
     rows: list[Array]  # |w_i| for every source
     reaches: list[Array]  # |v_n| for every source
     matrices: list[Any]  # of the hidden sources, which come last
-    read: list[Array]  # what they hold
+    read: list[Array]  # what they hold, before breakpoints of this layer were put in
     direct: Any  # the matrix of the input, if it is read
     ends: Array  # of the segment
     t: Array
+    put: _Insertion | None = None
 
     @classmethod
     def of(cls, affine: Affine, values: list[Any], ends: Array, t: Array) -> _Noise:
@@ -154,7 +156,8 @@ class _Noise(NamedTuple):
             place = np.maximum(place, np.abs(self.ends).max(axis=0) * (2.0**-52 / ROUNDING))
             total = total + _weighted(self.direct[unit], place)
         for matrix, value in zip(self.matrices, self.read, strict=True):
-            total = total + _weighted(matrix[unit], np.abs(value[breakpoint_]))
+            held = value[breakpoint_] if self.put is None else self.put.rows(value, breakpoint_)
+            total = total + _weighted(matrix[unit], np.abs(held))
         return ROUNDING * total
 
     def exceeded(self, heights: Array, breakpoint_: Any, unit: Any) -> NDArray[np.bool_]:
@@ -172,7 +175,7 @@ class _Noise(NamedTuple):
             (row * reach.max() for row, reach in zip(self.rows, self.reaches, strict=True)),
             start=np.zeros(len(self.bias)),
         )
-        piece, unit = np.nonzero(positive & (double <= 2 * ROUNDING * most))
+        piece, unit = _places(positive & (double <= 2 * ROUNDING * most))
         unsure = double[piece, unit] <= self.at(piece, unit) + self.at(piece + 1, unit)
         piece, unit = piece[unsure], unit[unsure]
         if len(piece):
@@ -197,7 +200,7 @@ def _squares(matrix: Any) -> Array:
 def _find_crossings(z: Array, t: Array, noise: _Noise) -> tuple[NDArray[np.intp], Array]:
     """Where units change sign inside a piece: the piece, and the place as a share of it."""
     positive = z > 0
-    left, unit = np.nonzero(positive[1:] != positive[:-1])
+    left, unit = _places(positive[1:] != positive[:-1])
     start, end = z[left, unit], z[left + 1, unit]
     inside = noise.exceeded(start, left, unit) & noise.exceeded(end, left + 1, unit)
     left, start, end = left[inside], start[inside], end[inside]
@@ -213,27 +216,51 @@ def _find_crossings(z: Array, t: Array, noise: _Noise) -> tuple[NDArray[np.intp]
     return left, share
 
 
-def _insert(
-    left: NDArray[np.intp], share: Array, t: Array, rows: list[Array], values: list[Any]
-) -> tuple[Array, list[Array], list[Any]]:
-    """Breakpoints, rows at them and live values with the crossings put in, interpolated."""
-    old = (
-        np.arange(len(t))
-        + np.concatenate([[0], np.cumsum(np.bincount(left, minlength=len(t)))])[: len(t)]
-    )
-    new = left + 1 + np.arange(len(left))
-    total = len(t) + len(left)
+class _Insertion(NamedTuple):
+    """Crossings put between breakpoints: each is a share of the way from the one on its left."""
 
-    def spread(rows: Array) -> Array:
-        out = np.empty((total, *rows.shape[1:]))
-        out[old] = rows
-        weight = share.reshape(-1, *([1] * (rows.ndim - 1)))
-        low = rows[left]
-        out[new] = low + weight * (rows[left + 1] - low)
+    old: NDArray[np.intp]  # where the breakpoints go
+    new: NDArray[np.intp]  # where the crossings go
+    left: NDArray[np.intp]
+    share: Array
+
+    @classmethod
+    def of(cls, left: NDArray[np.intp], share: Array, count: int) -> _Insertion:
+        before = np.cumsum(np.bincount(left, minlength=count))[: count - 1]
+        old = np.arange(count) + np.concatenate([[0], before])
+        return cls(old, left + 1 + np.arange(len(left)), left, share)
+
+    def into(self, rows: Array) -> Array:
+        """Rows at breakpoints and, interpolated, at crossings."""
+        out = np.empty((len(self.old) + len(self.new), *rows.shape[1:]))
+        out[self.old] = rows
+        out[self.new] = _between(rows, self.left, self.share)
         return out
 
-    live = [None if v is None else spread(v) for v in values]
-    return spread(t), [spread(row) for row in rows], live
+    def rows(self, rows: Array, wanted: NDArray[np.intp]) -> Array:
+        """Some rows of what `into` returns, without the others."""
+        left = np.empty(len(self.old) + len(self.new), np.intp)
+        left[self.old], left[self.new] = np.arange(len(self.old)), self.left
+        share = np.zeros(len(left))
+        share[self.new] = self.share
+        left, share = left[wanted], share[wanted]
+        return np.where((share > 0)[:, None], _between(rows, left, share), rows[left])
+
+
+def _between(rows: Array, left: NDArray[np.intp], share: Array) -> Array:
+    """Rows at shares of the way to the next one."""
+    low = rows[left]
+    step = rows[np.minimum(left + 1, len(rows) - 1)]
+    step -= low
+    step *= share.reshape(-1, *([1] * (rows.ndim - 1)))
+    step += low
+    return step
+
+
+def _places(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of what is true; NumPy's `nonzero` of one axis is many times faster."""
+    row, column = np.divmod(np.flatnonzero(mask), max(mask.shape[1], 1))
+    return row, column
 
 
 def _patterns(kept: list[tuple[Array, NDArray[np.bool_]]], t: Array) -> NDArray[np.uint8]:

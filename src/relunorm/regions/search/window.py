@@ -91,9 +91,9 @@ class Window:
         """Window coordinates to inputs."""
         if self.homogeneous:
             return t[:, :-1] @ self.embedding.T / t[:, -1:]
-        if self.scale is not None:
-            return t * self.scale + self.offset
-        return t @ self.embedding.T + self.offset
+        x = t @ self.embedding.T if self.scale is None else t * self.scale
+        x += self.offset
+        return x
 
 
 def open_window(network: Network, domain: Domain | None) -> Window:
