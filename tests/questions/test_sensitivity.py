@@ -269,3 +269,23 @@ def test_what_folding_a_stage_rounds_may_turn_a_unit_on():
     fixed = Network.from_weights([[[1e16, -1e16, 3e-4]], [[1.0]]])  # x1 = 1 and x2 = 1 are folded
     found = rn.sensitivity(fixed, Box([-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]))
     assert found.upper[0, 0] >= 1e16
+
+
+@pytest.mark.parametrize("seed", range(168, 176))
+def test_proofs_replay_where_rounding_differs_from_node_to_node(seed: int) -> None:
+    """Rows of 1e-6, 1 and 1e6 side by side: a child's bound may come out above its parent's."""
+    rng = np.random.default_rng(seed)
+    d, a, b, outputs = rng.integers(2, 5, 4)
+
+    def weights(rows: int, columns: int):
+        return rng.standard_normal((rows, columns)) * 10.0 ** rng.choice([-6, 0, 6], (rows, 1))
+
+    act = Activation("leaky", -1.0) if rng.random() < 0.5 else Activation("relu")
+    bias = rng.standard_normal
+    first = Affine({0: weights(a, d)}, bias(a) * 10.0 ** rng.choice([-6, 0], size=a))
+    second = Affine({1: weights(b, a), 0: weights(b, d)}, bias(b))
+    last = Affine({2: weights(outputs, b)}, bias(outputs))
+    net = Network([Layer(first, act), Layer(second, act)], last, input_shape=int(d))
+    found = rn.sensitivity(net, Box.cube(net.input_size), time_limit=None)
+    assert found.certificate is not None
+    assert found.certificate.verify(net).holds

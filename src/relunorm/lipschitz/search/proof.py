@@ -136,7 +136,7 @@ class SlopeProof(Document):
         upper, nodes = 0.0, 0
         for (part, window), tape in zip(windows, tapes, strict=True):
             bound, count = replay(part, window, norm, tape)
-            upper, nodes = max(upper, part.norm_bound(norm, bound)), nodes + count
+            upper, nodes = max(upper, part.norm_bound(norm, bound, replayed=True)), nodes + count
         return scaled_up(upper, exponent), nodes
 
     def _entry(
@@ -155,7 +155,7 @@ class SlopeProof(Document):
         upper, nodes = float(high[output, axis] if sign > 0 else -low[output, axis]), 0
         for tape in tapes:
             bound, nodes = replay(setting, setting.windows[0], (output, axis, sign), tape)
-            upper = min(upper, setting.entry_bound(output, axis, bound))
+            upper = min(upper, setting.entry_bound(output, axis, bound, replayed=True))
         return upper, nodes
 
     def _setting(self, network: Network) -> Setting:

@@ -33,6 +33,11 @@ Array = NDArray[np.float64]
 #: With at most so many coordinates, a box in which more units than this change sign is halved.
 FEW_INPUTS, MANY_UNITS = 3, 100
 
+#: A search keeps the least of many bounds on a node, and a replay computes some of them only. In
+#: real numbers they fall from node to node; as computed, one may be above an earlier one by the
+#: rounding of both. So a search claims less than it may, with so many times that rounding.
+AGAIN = 3.0
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -142,19 +147,21 @@ class Setting:
         own = 2.0 * self.margin * self.paths
         return own + self.local.jacobian_search_error + self.local.jacobian_error
 
-    def entry_bound(self, output: int, axis: int, bound: float) -> float:
+    def entry_bound(self, output: int, axis: int, bound: float, replayed: bool = False) -> float:
         """An upper bound on an entry (or its negative) from that of a search in its window.
 
         `steepest` adds up one sum over all paths for the entry and one for every layer's lines.
         """
         lines = 2.0 * (len(self.local.network.layers) + 1) * self.margin
+        lines *= 1.0 if replayed else AGAIN
         top = bound * float(self.windows[0].rates[axis])
         top += float(self.error[output, axis] + lines * self.paths[output, axis])
         return float(np.nextafter(top + 4 * abs(top) * 2.0**-53, np.inf))
 
-    def norm_bound(self, norm: float, bound: float) -> float:
+    def norm_bound(self, norm: float, bound: float, replayed: bool = False) -> float:
         """An upper bound on norms of Jacobians from that of a search."""
-        return round_up(bound + matrix_size(self.error, norm), 8)
+        again = 1.0 if replayed else AGAIN
+        return round_up(bound + again * matrix_size(self.error, norm), int(8 * again))
 
 
 def _put(vector: Vector, k: int, value: float) -> Vector:
