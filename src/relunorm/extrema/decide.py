@@ -17,7 +17,7 @@ from relunorm.domain import Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.result import Decision, Verdict
-from relunorm.extrema.searched import certain_value, check_domain, proof_of, ran, stopped
+from relunorm.extrema.searched import ROUNDING, certain_value, check_domain, proof_of, ran, stopped
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -50,7 +50,7 @@ def decide(
     ``counterexample`` is a point of the domain that satisfies the constraints, both in real
     arithmetic, rounded to float32 where that can be done. ``proved`` rests on bounds in real
     arithmetic that `Decision.certificate` replays. A maximum too close to 0 for either is
-    ``unknown``.
+    ``unknown``, and `Decision.stopped` says so.
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
@@ -147,10 +147,12 @@ def _decision(
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Decision:
         return _decision(search, seconds, progress)
 
+    unsettled = verdict == "unknown" and search.form is not None
     return Decision(
         verdict, point, (reached, max(upper, reached)), search.nodes, clock.elapsed(),
         proof_of(search, search.below, strict=True) if verdict == "proved" else None, resume,
-        search.network.head.of, stopped=stopped(search, clock, interrupted),
+        search.network.head.of,
+        stopped=stopped(search, clock, interrupted) or (ROUNDING if unsettled else ""),
     )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ class Decision(_Resumable):
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
             miss it by their rounding.
-        stopped: as for `Maximum`.
+        stopped: as for `Maximum`; or that rounding leaves it open, for ``rational`` to decide.
     """
 
     verdict: Verdict

@@ -24,6 +24,9 @@ from relunorm.network import Network
 from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 
+#: Why a search can end without an answer before its time is up.
+ROUNDING = "too close to another answer for the rounding of float64"
+
 
 def stopped(search: Search, clock: Clock, interrupted: bool) -> str:
     """What ended a search before its end."""

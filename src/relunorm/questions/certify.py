@@ -16,6 +16,7 @@ from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Interrupts, Listener,
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
+from relunorm.extrema.searched import ROUNDING
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.questions.neighbourhood import attack_all, quick_radius
@@ -32,8 +33,6 @@ TOGETHER = 12
 ATTACKED = 64
 #: Units from which on a search may well end with nothing proved.
 MANY_UNITS = 500
-#: Why a search can end without an answer before its time is up.
-ROUNDING = "too close to another answer for the rounding of float64"
 #: Why there is no upper end where no range is valid and time is left.
 NO_ATTACK = "safe at every radius that was tried"
 
