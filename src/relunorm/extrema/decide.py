@@ -17,7 +17,7 @@ from relunorm.domain import Domain
 from relunorm.domain.inside import moved_inside
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.result import Decision, Verdict
-from relunorm.extrema.searched import ROUNDING, certain_value, check_domain, proof_of, ran, stopped
+from relunorm.extrema.searched import certain_value, check_domain, proof_of, ran, stopped
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -147,12 +147,11 @@ def _decision(
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Decision:
         return _decision(search, seconds, progress)
 
-    unsettled = verdict == "unknown" and search.form is not None
     return Decision(
         verdict, point, (reached, max(upper, reached)), search.nodes, clock.elapsed(),
         proof_of(search, search.below, strict=True) if verdict == "proved" else None, resume,
         search.network.head.of,
-        stopped=stopped(search, clock, interrupted) or (ROUNDING if unsettled else ""),
+        stopped=stopped(search, clock, interrupted, settled=verdict != "unknown"),
     )  # fmt: skip
 
 

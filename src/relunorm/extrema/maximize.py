@@ -129,7 +129,7 @@ def _maximum(
     return Maximum(
         lower, upper, point, exact, search.nodes, clock.elapsed(), complete,
         proof_of(search, upper, strict=False), resume, search.network.head.of,
-        stopped=stopped(search, clock, interrupted),
+        stopped=stopped(search, clock, interrupted, settled=exact),
     )  # fmt: skip
 
 

@@ -46,8 +46,9 @@ class Maximum(_Resumable):
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
             that has it, and ``point`` one of the domain beside it in floats.
-        stopped: what ended the search before its end: ``time limit``, ``interrupted``, or ``worker
-            processes died``; empty if nothing did.
+        stopped: what ended the search before its end: ``time limit``, ``interrupted``, ``worker
+            processes died``, or that rounding leaves it open, for ``rational`` to go on; empty
+            if nothing did.
     """
 
     lower: float
@@ -99,7 +100,7 @@ class Decision(_Resumable):
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
             miss it by their rounding.
-        stopped: as for `Maximum`; or that rounding leaves it open, for ``rational`` to decide.
+        stopped: as for `Maximum`.
     """
 
     verdict: Verdict

@@ -25,16 +25,16 @@ from relunorm.search.engine import Search
 from relunorm.search.proof import SearchProof
 
 #: Why a search can end without an answer before its time is up.
-ROUNDING = "too close to another answer for the rounding of float64"
+ROUNDING = "left open by the rounding of float64"
 
 
-def stopped(search: Search, clock: Clock, interrupted: bool) -> str:
-    """What ended a search before its end."""
+def stopped(search: Search, clock: Clock, interrupted: bool, settled: bool) -> str:
+    """What ended a search before its end; or, at its end, why nothing is settled."""
     if interrupted:
         return INTERRUPTED
-    if search.complete:
-        return ""
-    return "worker processes died" if search.died else TIME_LIMIT if clock.expired() else ""
+    if not search.complete and (search.died or clock.expired()):
+        return "worker processes died" if search.died else TIME_LIMIT
+    return "" if settled or search.form is None else ROUNDING
 
 
 def proof_of(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
