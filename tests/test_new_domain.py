@@ -19,7 +19,7 @@ from relunorm.clock import Clock
 from relunorm.domain import KINDS, Domain, RandomState
 from relunorm.domain.documents import domain_from_dict, holds
 from relunorm.errors import InvalidDomainError
-from relunorm.search.rational import largest
+from relunorm.search.rational.maxima import largest
 from relunorm.stability import stability
 
 Array = NDArray[np.float64]

@@ -107,7 +107,7 @@ def test_a_search_cut_off_inside_a_kernel_is_not_complete():
 @pytest.mark.parametrize("form", ["one form", "too large for one"])
 def test_maximize(looks, form, monkeypatch):
     if form == "too large for one":
-        monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
+        monkeypatch.setattr("relunorm.bounds.nodes.form.MOST_ENTRIES", 0)
     found = rn.maximize(NET, BOX, 0, clock(looks))
     assert found.lower == pytest.approx(float(NET(np.asarray(found.point))[0]), abs=1e-9)
     assert found.upper >= VALUES[:, 0].max()
@@ -124,7 +124,7 @@ def highest():
 @pytest.mark.parametrize("form", ["one form", "too large for one"])
 def test_decide(looks, form, monkeypatch):
     if form == "too large for one":
-        monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
+        monkeypatch.setattr("relunorm.bounds.nodes.form.MOST_ENTRIES", 0)
     top = highest()
     never = rn.decide(NET, BOX, [[-1.0, 0.0]], [-top - 1], clock(looks))
     assert never.verdict in ("proved", "unknown")

@@ -42,7 +42,7 @@ def _search() -> None:
 
 
 def _replay() -> None:
-    from relunorm.search.replay import warm_up
+    from relunorm.search.proofs.replay import warm_up
 
     warm_up()
 

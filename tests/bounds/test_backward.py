@@ -14,11 +14,11 @@ from strategies import networks
 
 from relunorm import Activation, Affine, Box, Layer, Network
 from relunorm.arithmetic.dyadic import fractions, objects
-from relunorm.bounds import exact
 from relunorm.bounds.backward import LinearBound
-from relunorm.bounds.exact import exact_bound, exact_upper
-from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.layers import exact
+from relunorm.bounds.layers.exact import exact_bound, exact_upper
+from relunorm.bounds.layers.intervals import interval_bounds
+from relunorm.bounds.layers.linear import linear_upper
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.relaxation import Kink
 from relunorm.domain.reach import reach_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from relunorm.bounds.highs import maximization
+from relunorm.bounds.layers.highs import maximization
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.regions.geometry.sparse_walls import facet_rows
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strategies import networks
 
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
-from relunorm.bounds import layers as subject
-from relunorm.bounds.form import triangular
-from relunorm.bounds.layers import layer_bounds
+from relunorm.bounds.layers import every_unit as subject
+from relunorm.bounds.layers.every_unit import layer_bounds
+from relunorm.bounds.nodes.form import triangular
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import reach_of
 from relunorm.extrema.localize import localize

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from relunorm.arithmetic.dyadic import fractions
-from relunorm.bounds import kernel
+from relunorm.bounds.nodes import kernel
 from relunorm.bounds.relaxation import (
     Kink,
     chord,

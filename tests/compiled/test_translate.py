@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from relunorm.compiled.jit import inner, kernel, kernel_part, loose_part
-from relunorm.compiled.kinds import KernelError
+from relunorm.compiled.language.kinds import KernelError
 from relunorm.compiled.operations import leading_zeros
 
 LIMIT = 7

@@ -13,12 +13,12 @@ from brute_force import maximum
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.arithmetic.certain import exact_output
-from relunorm.bounds.form import fits
+from relunorm.bounds.nodes.form import fits
 from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
-from relunorm.search.proof import SearchProof
-from relunorm.search.tape import VERSION, Tape
+from relunorm.search.proofs.proof import SearchProof
+from relunorm.search.proofs.tape import VERSION, Tape
 
 SQUARE = Box.cube(2)
 TRIANGLE = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])
@@ -29,14 +29,14 @@ SQUARE3 = Box.cube(3)
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every network is too large for a form until it is folded."""
-    for where in ("engine", "proof"):
+    for where in ("engine", "proofs.proof"):
         monkeypatch.setattr(f"relunorm.search.{where}.fits", lambda network: False)
 
 
 @pytest.fixture
 def no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """No network is small enough, folded or not."""
-    monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
+    monkeypatch.setattr("relunorm.bounds.nodes.form.MOST_ENTRIES", 0)
 
 
 def with_skips(seed: int, d: int, slope: float = 0.0, width: int = 3) -> Network:
@@ -147,7 +147,7 @@ def test_what_does_not_fit_even_folded_is_bounded_once(slope):
     network = with_skips(5, 3, slope, width=8)
     box, rows = Box.cube(3), np.array([[1.0, -0.5], [0.0, 1.0]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relunorm.bounds.form.MOST_ENTRIES", 1 << 20)
+        patch.setattr("relunorm.bounds.nodes.form.MOST_ENTRIES", 1 << 20)
         true = rn.maximize(network, box, rows[0])
         first = rn.maximize(network, box, -rows[1])
     found = rn.maximize(network, box, rows[0])

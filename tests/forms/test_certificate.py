@@ -22,7 +22,7 @@ from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.search.tape import VERSION
+from relunorm.search.proofs.tape import VERSION
 from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
 from relunorm.stability.bound_proofs import pack, unpacked
 

@@ -14,7 +14,7 @@ import relunorm as rn
 from relunorm.forms.certificate.certificate import SCHEMA as CERTIFICATE
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.network import Affine, Layer
-from relunorm.search.tape import VERSION
+from relunorm.search.proofs.tape import VERSION
 from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
 
 LINE = rn.Box([-1.0], [1.0])

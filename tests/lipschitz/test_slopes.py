@@ -31,7 +31,7 @@ from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes, new_place
 from relunorm.lipschitz.search.windows import bounded
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.tape import Tape
 
 SHAPES = [(5, 6, 5, 1), (3, 4, 4, 4, 2)]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Box, Layer, Network, Polytope
-from relunorm.bounds.node import node_of
-from relunorm.bounds.tighten import GLANCE, STEPS, tighten
+from relunorm.bounds.nodes.node import node_of
+from relunorm.bounds.nodes.tighten import GLANCE, STEPS, tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
 from relunorm.extrema.decide import decide_any

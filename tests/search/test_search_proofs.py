@@ -16,10 +16,10 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Clock, Teller
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
-from relunorm.search import tape
 from relunorm.search.engine import Search
-from relunorm.search.proof import SearchProof
-from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape
+from relunorm.search.proofs import tape
+from relunorm.search.proofs.proof import SearchProof
+from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape
 
 
 def network(seed: int, widths: tuple[int, ...] = (3, 8, 8, 2), slope: float = 0.0) -> Network:

@@ -20,8 +20,8 @@ from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
 from relunorm.questions.vnnlib import parse_vnnlib
-from relunorm.search.proof import SearchProof
-from relunorm.search.tape import CLOSED, CUT, FOLDED, Tape
+from relunorm.search.proofs.proof import SearchProof
+from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, Tape
 from relunorm.sweep import tasks
 from relunorm.sweep.backends import Placement
 from relunorm.sweep.tasks import WorkerDiedError

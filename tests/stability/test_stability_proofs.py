@@ -17,12 +17,12 @@ from strategies import networks
 
 from relunorm import Ball, Box, Network, Polytope
 from relunorm.arithmetic.floats import grain
-from relunorm.bounds.linear import Slopes, linear_upper
+from relunorm.bounds.layers.linear import Slopes, linear_upper
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.network import Activation
-from relunorm.search.tape import VERSION
+from relunorm.search.proofs.tape import VERSION
 from relunorm.stability import Proofs, replay, stability
 from relunorm.stability.bound_proofs import FractionProof, SearchedProof
 from relunorm.stability.bound_replay import rule_bounds
@@ -130,7 +130,7 @@ def _all_preactivations(network: Network, points: np.ndarray) -> list[np.ndarray
 
 def test_the_best_slopes_reach_the_triangle_relaxation() -> None:
     """LP multipliers give back the LP's value: weak duality is tight, and safe by at most 1e-9."""
-    from relunorm.bounds.lp import relaxation
+    from relunorm.bounds.layers.lp import relaxation
 
     rng = np.random.default_rng(3)
     sizes = [3, 6, 6, 5, 1]

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from relunorm.compiled import machine
-from relunorm.compiled.assembly import NONE, Value
-from relunorm.compiled.kinds import INT, REAL, Array, KernelError
+from relunorm.compiled.language.assembly import NONE, Value
+from relunorm.compiled.language.kinds import INT, REAL, Array, KernelError
 from relunorm.compiled.operations import intrinsic
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.compiled.groups import Grouped
-from relunorm.compiled.kinds import (
+from relunorm.compiled.language.kinds import (
     BOOL,
     CONTIGUOUS,
     INT,
@@ -41,7 +41,7 @@ from relunorm.compiled.kinds import (
     kind_of,
     placed_group,
 )
-from relunorm.compiled.sources import Source
+from relunorm.compiled.language.sources import Source
 
 #: Sums may be reordered, which makes them vector instructions.
 REORDERED = "reassoc contract"
@@ -108,7 +108,7 @@ def _prepare(
 ) -> Callable[[Sequence[Any]], Any]:
     """Compile or load a kernel for the kinds of its arguments."""
     from relunorm.compiled import machine
-    from relunorm.compiled.program import Program
+    from relunorm.compiled.language.program import Program
 
     name = f"{kernel.name} {kinds} {objects}"
     path, code = (None, None) if _CHECKED else machine.kept(name, f"{kernel.written()} {name}")

@@ -50,7 +50,7 @@ def _address_of_library(name: str) -> int:
 @cache
 def _compiler() -> str:
     """All that decides what a source compiles to: the files of this folder, LLVM, the processor."""
-    ours = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    ours = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))
     features = llvm.get_host_cpu_features().flatten()
     parts = hashlib.sha256(ours).hexdigest(), llvmlite.__version__, _target().triple
     return f"{' '.join(parts)} {llvm.get_host_cpu_name()} {features}"

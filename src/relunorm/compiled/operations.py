@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.compiled.assembly import Value
-from relunorm.compiled.kinds import (
+from relunorm.compiled.language.assembly import Value
+from relunorm.compiled.language.kinds import (
     BOOL,
     ENTRIES,
     FLOATS,

@@ -22,8 +22,8 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
-from relunorm.search.proof import MARGIN
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.proof import MARGIN
+from relunorm.search.proofs.tape import Tape
 from relunorm.sweep.backends import Placement
 
 
@@ -70,7 +70,7 @@ def decide(
     found = decide_any(network, domain, [(A, b)], most, random_state, progress, place)
     if not rational or found.verdict != "unknown":
         return found
-    from relunorm.search.rational import largest
+    from relunorm.search.rational.maxima import largest
 
     groups = [_constraints(network, A, b)]
     best = largest(network, domain, groups, clock, target=Fraction(0))

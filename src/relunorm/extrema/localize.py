@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.arithmetic import rounding
 from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up
-from relunorm.bounds.layers import layer_bounds
+from relunorm.bounds.layers.every_unit import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of

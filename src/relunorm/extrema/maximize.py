@@ -21,8 +21,8 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import Search
-from relunorm.search.proof import MARGIN
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.proof import MARGIN
+from relunorm.search.proofs.tape import Tape
 from relunorm.sweep.backends import Placement
 
 #: Width of the interval that counts as exact, relative to max(1, |maximum|).
@@ -95,7 +95,7 @@ def maximize(
 
 def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
     """The maximum without rounding, where the time suffices."""
-    from relunorm.search.rational import largest
+    from relunorm.search.rational.maxima import largest
 
     start = found.point if np.isfinite(found.lower) else None
     best = largest(search.network, search.domain, search.groups, clock, start=start)

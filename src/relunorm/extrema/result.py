@@ -12,7 +12,7 @@ from relunorm.matrix import Vector
 from relunorm.network.head import of_words
 
 if TYPE_CHECKING:
-    from relunorm.search.proof import SearchProof
+    from relunorm.search.proofs.proof import SearchProof
 
 Verdict = Literal["proved", "counterexample", "unknown"]
 

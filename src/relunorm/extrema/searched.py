@@ -22,7 +22,7 @@ from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import Search
-from relunorm.search.proof import SearchProof
+from relunorm.search.proofs.proof import SearchProof
 
 #: Why a search can end without an answer before its time is up.
 ROUNDING = "left open by the rounding of float64"

@@ -21,10 +21,10 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.cases import Case, make_cases
 from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
-from relunorm.search.document import Document
 from relunorm.search.engine import warm_up
-from relunorm.search.proof import SearchProof
-from relunorm.search.replay import Replayed
+from relunorm.search.proofs.document import Document
+from relunorm.search.proofs.proof import SearchProof
+from relunorm.search.proofs.replay import Replayed
 from relunorm.sweep.backends import Placement
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]

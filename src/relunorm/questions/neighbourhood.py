@@ -15,8 +15,8 @@ from fractions import Fraction
 import numpy as np
 
 from relunorm.arithmetic.floats import float_above, root_above
-from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.layers.intervals import interval_bounds
+from relunorm.bounds.layers.linear import linear_upper
 from relunorm.bounds.problem import Bounds, Group, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, NormBall

@@ -25,7 +25,7 @@ from relunorm.lipschitz.search.slopes import Slopes
 from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.network.head import of_words
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.tape import Tape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import part
+from relunorm.bounds.nodes.kernel import part
 from relunorm.search.halves import splits
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.form import Form
-from relunorm.bounds.memory import new_memory
-from relunorm.bounds.node import node_size
+from relunorm.bounds.nodes.form import Form
+from relunorm.bounds.nodes.memory import new_memory
+from relunorm.bounds.nodes.node import node_size
 from relunorm.clock import Clock
 from relunorm.matrix import Vector
 from relunorm.search import explore as kernel
+from relunorm.search.proofs.tape import packed
 from relunorm.search.root import STEPS, Task
-from relunorm.search.tape import packed
 
 if TYPE_CHECKING:
     from relunorm.search.engine import Search

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.best_first import Frontier
-from relunorm.bounds.form import Form, fits, triangular
+from relunorm.bounds.nodes.form import Form, fits, triangular
 from relunorm.bounds.problem import Group
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
@@ -26,10 +26,11 @@ from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.attack import Attack
 from relunorm.search.chunk import Found, Space, explored
-from relunorm.search.entries import closing
 from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.halves import MOST_REFRESH
 from relunorm.search.pieces import Walk
+from relunorm.search.proofs.entries import closing
+from relunorm.search.proofs.tape import VERSION, Ended, Tape
 from relunorm.search.root import (
     FEW_INPUTS,
     ROOT_SPEED,
@@ -40,7 +41,6 @@ from relunorm.search.root import (
     tuning_steps,
     whole_node,
 )
-from relunorm.search.tape import VERSION, Ended, Tape
 from relunorm.search.together import on_processes, on_threads
 from relunorm.sweep.backends import Placement
 

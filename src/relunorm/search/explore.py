@@ -1,6 +1,6 @@
 """Branch and bound, compiled: explore the nodes on a stack, depth first, for a number of nodes.
 
-Nodes (`relunorm.bounds.node`) lie on a stack in one array, the arena. `explore` takes the top one,
+Nodes (`relunorm.bounds.nodes.node`) lie on a stack in one array. `explore` takes the top one,
 cuts it in two, bounds both halves and puts back what stays open, until the stack is empty, the
 budget is used up, or a point reaches the target. Children fold what has become stable, so nodes get
 smaller on the way down: one of thirty open units costs microseconds whatever the network.
@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.child import ON_INPUT, ON_UNIT
-from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
-from relunorm.bounds.node import bound_of, linear, node_size, open_units, parts, tune
-from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
-from relunorm.bounds.tighten import GLANCE, MOST, STEPS, tighten
+from relunorm.bounds.nodes.child import ON_INPUT, ON_UNIT
+from relunorm.bounds.nodes.kernel import compiled, evaluate, forward, outside, part, row_at
+from relunorm.bounds.nodes.node import bound_of, linear, node_size, open_units, parts, tune
+from relunorm.bounds.nodes.programme import MOST_VARIABLES, solvable, solve
+from relunorm.bounds.nodes.tighten import GLANCE, MOST, STEPS, tighten
 from relunorm.search.choice import learn, matters, patience, promise, scores, widest
-from relunorm.search.entries import size as size_of_entry
-from relunorm.search.entries import write
 from relunorm.search.halves import half, middle, move_down, push, splits, straightened, topmost
-from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
+from relunorm.search.proofs.entries import size as size_of_entry
+from relunorm.search.proofs.entries import write
+from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED
 
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
@@ -159,7 +159,7 @@ def explore(  # type: ignore[no-untyped-def]
         best, best_x: the best value and point so far.
         ceiling: the largest bound that closed a node.
         learned: gain per score of cuts of every unit, and of all; gains of all cuts: sums, counts.
-        tape, marks: see `relunorm.search.entries`; marks hold the length of the tape, the next
+        tape, marks: see `search.proofs.entries`; marks hold the length of the tape, the next
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """

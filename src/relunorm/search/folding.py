@@ -1,7 +1,7 @@
 """Networks too large for one form: bounded layer by layer and folded, and what is left is searched.
 
 On a small domain most units of a large network keep their sign. Bounds of all units
-(`relunorm.bounds.layers`) say which, the form has only the others, and the search begins there.
+(`bounds.layers.every_unit`) say which, the form has only the others, and the search begins there.
 Where even those are too many the goals are bounded once, by slopes that are tuned for them, and
 nothing is cut. Either way a proof holds how many units of each layer were bounded, from which the
 same form is made again, and a tape.
@@ -16,17 +16,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.form import Form, TooLarge, fits, triangular
-from relunorm.bounds.layers import layer_bounds
-from relunorm.bounds.linear import Slopes, linear_upper
+from relunorm.bounds.layers.every_unit import layer_bounds
+from relunorm.bounds.layers.linear import Slopes, linear_upper
+from relunorm.bounds.layers.slopes import optimize
+from relunorm.bounds.nodes.form import Form, TooLarge, fits, triangular
 from relunorm.bounds.problem import Bounds, Group, few_threads
 from relunorm.bounds.relaxation import default_tilt
-from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Array, Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
-from relunorm.search.tape import CLOSED, BrokenTape
+from relunorm.search.proofs.tape import CLOSED, BrokenTape
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def _firsts(groups: Sequence[Group]) -> list[int]:
 def bound_goals(folded: Folded, steps: int, clock: Clock) -> tuple[float, Array]:
     """An upper bound of the least row of every group, and the tape that proves it.
 
-    An entry (`relunorm.search.entries`) is that of a group closed on the whole domain: the units
+    An entry (`search.proofs.entries`) is that of a group closed on the whole domain: the units
     whose sign is open and their tilts, and a weight of 1 for the row that was bounded.
     """
     problem, firsts = folded.bounds.problem, _firsts(folded.groups)

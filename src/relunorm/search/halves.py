@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.child import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, place_child
-from relunorm.bounds.kernel import part
-from relunorm.bounds.node import node_size
+from relunorm.bounds.nodes.child import FOLDED_ERROR, ON_INPUT, ON_UNIT, child, place_child
+from relunorm.bounds.nodes.kernel import part
+from relunorm.bounds.nodes.node import node_size
 
 #: Units of a half are bounded again while that takes at most this many multiplications; of larger
 #: ones intervals have to do.

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.best_first import Node
-from relunorm.bounds.child import make_root
-from relunorm.bounds.form import Form
-from relunorm.bounds.memory import new_memory
-from relunorm.bounds.node import node_of, node_size
+from relunorm.bounds.nodes.child import make_root
+from relunorm.bounds.nodes.form import Form
+from relunorm.bounds.nodes.memory import new_memory
+from relunorm.bounds.nodes.node import node_of, node_size
 from relunorm.compiled.groups import group
 from relunorm.matrix import Array, Vector
 from relunorm.search.folding import Start

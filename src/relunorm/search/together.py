@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock, Teller
 from relunorm.search.attack import Attack
 from relunorm.search.chunk import Found, explored
+from relunorm.search.proofs.tape import Tape
 from relunorm.search.root import Task
-from relunorm.search.tape import Tape
 
 if TYPE_CHECKING:
     from relunorm.search.engine import Search

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.linear import Slopes
+from relunorm.bounds.layers.linear import Slopes
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.exact import exact_upper
-from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import Slopes, linear_upper
+from relunorm.bounds.layers.exact import exact_upper
+from relunorm.bounds.layers.intervals import interval_bounds
+from relunorm.bounds.layers.linear import Slopes, linear_upper
 from relunorm.bounds.problem import Bounds, Problem, few_threads
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
@@ -68,7 +68,7 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, clock: Clock) -> R
     problem = Problem(network, reach_of(domain, proofs.box_duals))
     bounds = Bounds(problem)
     if any(isinstance(item, SearchedProof) for item in proofs.items):
-        from relunorm.search.replay import warm_up
+        from relunorm.search.proofs.replay import warm_up
 
         Teller(None, clock).compile("the replay of its proofs", warm_up)
     for index in range(len(network.layers)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.layers.linear import linear_upper
+from relunorm.bounds.layers.slopes import optimize
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector

@@ -6,7 +6,7 @@ from the bounds that earlier layers have, so its root costs no more than a few p
 with a point, or with a tape from which every bound of its tree is computed again.
 
 A maximum that is 0 up to rounding it can neither exclude nor show. Small networks are then searched
-in fractions (`relunorm.search.rational`), where ties are decided like everything else.
+in fractions (`relunorm.search.rational.maxima`), where ties are decided like everything else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.bounds.form import TooLarge, fits, triangular
+from relunorm.bounds.nodes.form import TooLarge, fits, triangular
 from relunorm.bounds.problem import Bounds, Group, Problem
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain
@@ -30,10 +30,10 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.search.engine import Search
 from relunorm.search.folding import Start
-from relunorm.search.rational import largest
-from relunorm.search.replay import replay
+from relunorm.search.proofs.replay import replay
+from relunorm.search.proofs.tape import BrokenTape, Tape
+from relunorm.search.rational.maxima import largest
 from relunorm.search.root import ROOT_SPEED
-from relunorm.search.tape import BrokenTape, Tape
 from relunorm.stability.bound_proofs import FractionProof, SearchedProof
 
 #: A part is closed when its bound is below minus this share of the unit's range. What rests on a

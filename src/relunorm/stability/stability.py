@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.linear import linear_upper
-from relunorm.bounds.lp import relaxation
+from relunorm.bounds.layers.linear import linear_upper
+from relunorm.bounds.layers.lp import relaxation
+from relunorm.bounds.layers.slopes import optimize
 from relunorm.bounds.problem import Bounds, Problem, few_threads
-from relunorm.bounds.slopes import optimize
 from relunorm.clock import LAST_MOMENT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of

@@ -285,7 +285,7 @@ class PairedBounds:
     def rows(self, a: Array | None, g: Array | None) -> tuple[Vector, Array]:
         """Sound upper bounds of ``a z + g e``, row by row, and slopes in x.
 
-        Cost: as two backward passes of `relunorm.bounds.linear`.
+        Cost: as two backward passes of `relunorm.bounds.layers.linear`.
         """
         index, count = len(self.layers), next(len(x) for x in (a, g) if x is not None)
         walk = LinearBound(np.zeros(count), {}, size=np.zeros(count))

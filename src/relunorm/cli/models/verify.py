@@ -71,8 +71,8 @@ def _search(
     """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
     from relunorm.lipschitz.search.proof import SlopeProof
-    from relunorm.search.document import read
-    from relunorm.search.proof import SearchProof
+    from relunorm.search.proofs.document import read
+    from relunorm.search.proofs.proof import SearchProof
 
     if domain is not None:
         raise InvalidInputError("--domain goes with two models; the proof names its own domain")

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from relunorm.compiled.jit import inner, kernel
-from relunorm.compiled.kinds import Array
+from relunorm.compiled.language.kinds import Array
 
 FAST = "contract"
 

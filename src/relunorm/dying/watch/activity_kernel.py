@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from relunorm.compiled.jit import REORDERED, Kernel
-from relunorm.compiled.kinds import INT, Array
+from relunorm.compiled.language.kinds import INT, Array
 
 
 def activity(planes, counts, totals, pair, together):

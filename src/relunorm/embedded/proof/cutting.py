@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.best_first import Parts
-from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.layers.linear import linear_upper
 from relunorm.bounds.problem import Bounds as Reached
 from relunorm.bounds.problem import Problem
 from relunorm.domain import Box

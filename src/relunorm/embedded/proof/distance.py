@@ -20,8 +20,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up, slack
-from relunorm.bounds.intervals import interval_bounds, signed_parts
-from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.layers.intervals import interval_bounds, signed_parts
+from relunorm.bounds.layers.linear import linear_upper
 from relunorm.bounds.pairs.linear import Ends, LayerBounds, PairedBounds, largest
 from relunorm.bounds.pairs.pair import PairedMap
 from relunorm.bounds.problem import Bounds, Problem

@@ -25,7 +25,7 @@ from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.search.tape import Ended, Tape
+from relunorm.search.proofs.tape import Ended, Tape
 from relunorm.stability.bound_proofs import Proofs, pack, unpacked
 from relunorm.stability.bound_replay import replay
 
@@ -135,7 +135,7 @@ def search(
     exceeds it.
     """
     from relunorm.search.engine import Search
-    from relunorm.search.proof import MARGIN
+    from relunorm.search.proofs.proof import MARGIN
 
     exponent = min(max(math.frexp(below)[1] - 1, -900), 900)
     top = math.ldexp(below, -exponent)
@@ -159,7 +159,7 @@ def search(
 
 def replayed(network: Network, reach: Reach, document: dict[str, Any]) -> float:
     """The bound that a search wrote down, computed again without a search."""
-    from relunorm.search.proof import SearchProof, decoded_counts, decoded_steps
+    from relunorm.search.proofs.proof import SearchProof, decoded_counts, decoded_steps
 
     tape = Tape()
     tape.write(unpacked(document["tape"]))

@@ -13,7 +13,7 @@ from relunorm.lipschitz.norms import matrix_size, operator_norms, round_up
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.tape import Tape
 
 BRANCH, ENUMERATION = "branch and bound", "enumeration"
 

@@ -49,9 +49,9 @@ from relunorm.lipschitz.search.splits import halve, is_low
 from relunorm.lipschitz.search.windows import Window
 from relunorm.network import Network
 from relunorm.regions.balance import to_size
-from relunorm.search.document import Document, decoded, encoded, finite
-from relunorm.search.replay import Replayed
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.document import Document, decoded, encoded, finite
+from relunorm.search.proofs.replay import Replayed
+from relunorm.search.proofs.tape import Tape
 
 CLAIM_KEYS = {"goal", "upper", "tapes"}
 

@@ -58,7 +58,7 @@ from relunorm.lipschitz.search.signs import (
 from relunorm.lipschitz.search.windows import Window, bounded
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search.tape import Tape
+from relunorm.search.proofs.tape import Tape
 
 Array = NDArray[np.float64]
 

@@ -113,7 +113,7 @@ def _surplus(world: Pieces, rng: np.random.Generator) -> tuple[int, int]:
 def _margin(rows: Array, shifts: Array, strict: NDArray[np.bool_] | bool = True) -> float:
     """The largest t <= 1 with rows x + shifts >= t for some x, in the rows that are not strict >= 0
     alone; 0 if it is rounding, -inf if no x meets these."""
-    from relunorm.bounds.highs import maximization
+    from relunorm.bounds.layers.highs import maximization
 
     size = rows.shape[1]
     free, below = np.full(size, np.inf), np.full(len(rows), -np.inf)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.highs import maximization
+from relunorm.bounds.layers.highs import maximization
 from relunorm.clock import Clock, Teller
 from relunorm.errors import RelunormError
 from relunorm.matrix import Array

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import chord, tangent
+from relunorm.bounds.nodes.kernel import chord, tangent
 from relunorm.compiled.jit import kernel_part, loose_part
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from relunorm.compiled.assembly import result_type
-from relunorm.compiled.kinds import HEAD, Array, KernelError, Kind, Tuple, flat
-from relunorm.compiled.sources import Source
-from relunorm.compiled.translate import Body, Wider
+from relunorm.compiled.language.assembly import result_type
+from relunorm.compiled.language.kinds import HEAD, Array, KernelError, Kind, Tuple, flat
+from relunorm.compiled.language.sources import Source
+from relunorm.compiled.language.translate import Body, Wider
 
 
 @dataclass

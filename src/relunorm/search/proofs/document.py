@@ -18,7 +18,7 @@ import numpy as np
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import InvalidInputError
-from relunorm.search.tape import Ended, Tape
+from relunorm.search.proofs.tape import Ended, Tape
 
 Proof = TypeVar("Proof", bound="Document")
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.intervals import interval_bounds
-from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper
-from relunorm.bounds.lp import relaxation
+from relunorm.bounds.layers.intervals import interval_bounds
+from relunorm.bounds.layers.linear import CHUNK_DOUBLES, linear_upper
+from relunorm.bounds.layers.lp import relaxation
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach

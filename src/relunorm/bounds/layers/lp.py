@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.bounds.backward import LinearBound
-from relunorm.bounds.highs import maximization
-from relunorm.bounds.linear import Slopes
+from relunorm.bounds.layers.highs import maximization
+from relunorm.bounds.layers.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.relaxation import chord_slope, default_tilt, fixed_sides, slope
 from relunorm.matrix import Array, Vector

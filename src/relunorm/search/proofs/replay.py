@@ -13,21 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.child import ON_INPUT, ON_UNIT
-from relunorm.bounds.form import Form, triangular
-from relunorm.bounds.kernel import compiled, part
-from relunorm.bounds.node import bound_of, node_size, parts
-from relunorm.bounds.tighten import GLANCE, STEPS, tighten
+from relunorm.bounds.nodes.child import ON_INPUT, ON_UNIT
+from relunorm.bounds.nodes.form import Form, triangular
+from relunorm.bounds.nodes.kernel import compiled, part
+from relunorm.bounds.nodes.node import bound_of, node_size, parts
+from relunorm.bounds.nodes.tighten import GLANCE, STEPS, tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.search.chunk import Space
-from relunorm.search.entries import load, size
 from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.halves import half, move_down, push, straightened, topmost
+from relunorm.search.proofs.entries import load, size
+from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 from relunorm.search.root import first_node, whole_node
-from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 
 #: Versions of tapes that are replayed, with the steps and the glance of their tightened nodes: in
 #: 101 no end was given up.

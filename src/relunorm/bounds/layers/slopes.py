@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.backward import LinearBound
-from relunorm.bounds.linear import Slopes
+from relunorm.bounds.layers.linear import Slopes
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.bounds.relaxation import chord_slope, default_tilt
 from relunorm.clock import NO_LIMIT, Clock

@@ -5,7 +5,7 @@ domain that vary, then max(z, 0) of every unit in order. Where that takes sums o
 carries a bound on their rounding, so the form stands for the network in real arithmetic.
 
 The value of a step unit is a coordinate of its own, behind those of the domain: between 0 and 1,
-and fixed where the sign of its unit is (`relunorm.bounds.node`).
+and fixed where the sign of its unit is (`relunorm.bounds.nodes.node`).
 
 A network too large for that is folded on the way, given bounds of its units: those that keep their
 sign on the domain become part of the rows that read them, and only the others are units of the
@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.bounds.kernel import EPS, TINY
+from relunorm.bounds.nodes.kernel import EPS, TINY
 from relunorm.bounds.problem import Bounds, Group
 from relunorm.domain import Domain
 from relunorm.domain.reach import Reach

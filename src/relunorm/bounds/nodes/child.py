@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import (
+from relunorm.bounds.nodes.kernel import (
     EPS,
     TINY,
     adam,
@@ -23,7 +23,7 @@ from relunorm.bounds.kernel import (
     support,
     tangent,
 )
-from relunorm.bounds.node import parts, tune
+from relunorm.bounds.nodes.node import parts, tune
 
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1

@@ -22,7 +22,7 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.arithmetic.certain import exact_output
 from relunorm.arithmetic.dyadic import Objects, fractions, objects
-from relunorm.bounds.exact import exact_bound
+from relunorm.bounds.layers.exact import exact_bound
 from relunorm.bounds.problem import Group
 from relunorm.bounds.relaxation import Kink
 from relunorm.clock import Clock
@@ -30,7 +30,7 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.search.rational_programme import (
+from relunorm.search.rational.programme import (
     ONE,
     ZERO,
     Form,

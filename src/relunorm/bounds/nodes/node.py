@@ -1,9 +1,9 @@
 """A node of a search, compiled: a box, known signs, and the network as it looks there.
 
-The network on a node is a triangular form (`relunorm.bounds.kernel`) from which every unit that
-cannot change sign is folded away (`child`). `tune` lowers the bound of a goal by descent on its
-free numbers; `programme.solve` takes the same numbers to their best. All of them only make numbers;
-what a bound proves rests on `backward` and on the error that each row carries.
+The network on a node is a triangular form (`relunorm.bounds.nodes.kernel`) from which every unit
+that cannot change sign is folded away (`child`). `tune` lowers the bound of a goal by descent on
+its free numbers; `programme.solve` takes the same numbers to their best. All of them only make
+numbers; what a bound proves rests on `backward` and on the error that each row carries.
 
 A goal is a group of rows, and what is bounded is the largest minimum of a group over the node:
 tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import adam, backward, forward, part, row_at
-from relunorm.bounds.memory import Node
+from relunorm.bounds.nodes.kernel import adam, backward, forward, part, row_at
+from relunorm.bounds.nodes.memory import Node
 from relunorm.compiled.groups import views
 from relunorm.compiled.operations import placed
 from relunorm.matrix import Array

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import chord, part
-from relunorm.bounds.memory import MOST_INPUTS, MOST_VARIABLES
-from relunorm.bounds.node import bound_of, recall, remember
+from relunorm.bounds.nodes.kernel import chord, part
+from relunorm.bounds.nodes.memory import MOST_INPUTS, MOST_VARIABLES
+from relunorm.bounds.nodes.node import bound_of, recall, remember
 from relunorm.compiled.simplex import EMPTY, Workspace, descend
 
 #: Multiple of a contradiction among the rows that is added to a goal.

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from relunorm.compiled.kinds import NOTHING, Kind, Tuple, flat
-from relunorm.compiled.sources import Source
+from relunorm.compiled.language.kinds import NOTHING, Kind, Tuple, flat
+from relunorm.compiled.language.sources import Source
 
 if TYPE_CHECKING:
-    from relunorm.compiled.program import Program
+    from relunorm.compiled.language.program import Program
 
 
 @dataclass(frozen=True)

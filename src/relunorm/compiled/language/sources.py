@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from relunorm.compiled.kinds import KernelError
+from relunorm.compiled.language.kinds import KernelError
 
 
 @cache

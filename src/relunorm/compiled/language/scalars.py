@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from relunorm.compiled.assembly import Value, Writer, together
-from relunorm.compiled.kinds import (
+from relunorm.compiled.language.assembly import Value, Writer, together
+from relunorm.compiled.language.kinds import (
     BOOL,
     FLOATS,
     INT,

@@ -12,13 +12,22 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relunorm.compiled.assembly import NONE, Block, Value, result_type
-from relunorm.compiled.expressions import Expressions
-from relunorm.compiled.kinds import INT, NOTHING, Array, Group, KernelError, Kind, flat, join
-from relunorm.compiled.sources import Source
+from relunorm.compiled.language.assembly import NONE, Block, Value, result_type
+from relunorm.compiled.language.expressions import Expressions
+from relunorm.compiled.language.kinds import (
+    INT,
+    NOTHING,
+    Array,
+    Group,
+    KernelError,
+    Kind,
+    flat,
+    join,
+)
+from relunorm.compiled.language.sources import Source
 
 if TYPE_CHECKING:
-    from relunorm.compiled.program import Instance, Program
+    from relunorm.compiled.language.program import Instance, Program
 
 
 class Wider(Exception):

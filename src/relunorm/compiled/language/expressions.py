@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from relunorm.compiled.assembly import Value, result_type, together
-from relunorm.compiled.kinds import (
+from relunorm.compiled.language.assembly import Value, result_type, together
+from relunorm.compiled.language.kinds import (
     BOOL,
     ENTRIES,
     FLOATS,
@@ -22,9 +22,9 @@ from relunorm.compiled.kinds import (
     flat,
     join,
 )
+from relunorm.compiled.language.scalars import COMPARED, KNOWN, Scalars
+from relunorm.compiled.language.sources import Source
 from relunorm.compiled.operations import operation
-from relunorm.compiled.scalars import COMPARED, KNOWN, Scalars
-from relunorm.compiled.sources import Source
 
 
 class Expressions(Scalars):

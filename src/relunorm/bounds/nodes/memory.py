@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.form import Form
+from relunorm.bounds.nodes.form import Form
 from relunorm.compiled.groups import group
 from relunorm.matrix import Array
 
@@ -28,7 +28,7 @@ NODE_WORDS = 37
 
 @group
 class Node(NamedTuple):
-    """A node (`relunorm.bounds.node`): rows are those of units, known rows, goals."""
+    """A node (`relunorm.bounds.nodes.node`): rows are those of units, known rows, goals."""
 
     lo: Array
     hi: Array
@@ -38,7 +38,7 @@ class Node(NamedTuple):
     mag: Array
     low: Array  # bounds of the units
     high: Array
-    steep: Array  # the lines above them (`relunorm.bounds.kernel.line_above`)
+    steep: Array  # the lines above them (`relunorm.bounds.nodes.kernel.line_above`)
     rise: Array
     reads: Array  # the last unit that each of them reads, or -1
     units: Array  # their names

@@ -12,16 +12,16 @@ from typing import Any, ClassVar, TextIO
 
 import numpy as np
 
-from relunorm.bounds.form import fits, triangular
+from relunorm.bounds.nodes.form import fits, triangular
 from relunorm.bounds.problem import Group
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import Reach
 from relunorm.network import Network
-from relunorm.search.document import Document, decoded, encoded, finite
 from relunorm.search.folding import fold
-from relunorm.search.replay import Replayed, replay, replay_whole, warm_up
-from relunorm.search.tape import BrokenTape, Ended, Tape
+from relunorm.search.proofs.document import Document, decoded, encoded, finite
+from relunorm.search.proofs.replay import Replayed, replay, replay_whole, warm_up
+from relunorm.search.proofs.tape import BrokenTape, Ended, Tape
 
 #: What a claim leaves, relative, for a machine that adds in another order.
 MARGIN = 1e-12

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.kernel import part, tangent
-from relunorm.bounds.node import node_of
+from relunorm.bounds.nodes.kernel import part, tangent
+from relunorm.bounds.nodes.node import node_of
 from relunorm.matrix import Array
-from relunorm.search.tape import CLOSED
+from relunorm.search.proofs.tape import CLOSED
 
 if TYPE_CHECKING:
     from relunorm.search.root import Task

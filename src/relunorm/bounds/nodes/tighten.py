@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import (
+from relunorm.bounds.nodes.kernel import (
     EPS,
     adam,
     backward,

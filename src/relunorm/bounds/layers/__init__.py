@@ -1,0 +1,1 @@
+"""Bounds layer by layer over a whole domain, on arrays."""

@@ -1,0 +1,1 @@
+"""Networks as triangular forms, and nodes of a search over them: bounded, tuned, cut; compiled."""

@@ -1,0 +1,1 @@
+"""The tape of a search: written, kept in a document, replayed."""

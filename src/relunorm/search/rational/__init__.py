@@ -1,0 +1,1 @@
+"""Maxima of small networks without any rounding."""
