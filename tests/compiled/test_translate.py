@@ -13,7 +13,7 @@ import pytest
 
 from relunorm.compiled.jit import inner, kernel, kernel_part, loose_part
 from relunorm.compiled.language.kinds import KernelError
-from relunorm.compiled.operations import leading_zeros
+from relunorm.compiled.operations import eight, leading_zeros
 
 LIMIT = 7
 PAIR = (2, 0.5)
@@ -239,6 +239,55 @@ def test_what_a_part_returns_is_as_wide_as_needed():
     assert [widened(n) for n in (4, 5)] == [2.0, 2.5]
 
 
+@kernel_part
+def _scaled(row, factor):
+    first = eight(row)
+    return first, first * factor
+
+
+@kernel
+def eights(rows, numbers, flag, out):
+    total, count = eight(0.0), 0
+    for k in range(len(numbers)):
+        row, more = _scaled(rows[k], numbers[k])
+        total += more - row / 3.0
+        out[k] = np.where(row > more, abs(row), -more)
+        out[k] += 2 * total
+        count += 1 if np.any(row <= numbers[k]) else 0
+        chosen = np.sqrt(abs(total)) if flag else eight(k)
+        out[k + 3] = np.maximum(np.minimum(chosen, 1.5), row)
+    out[6] = out[7] = total
+    out[7][:] = 0.5
+    return count
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_eight_numbers_at_once(seed):
+    rng = np.random.default_rng(seed)
+    rows, numbers = rng.normal(size=(3, 8)), rng.normal(size=3)
+    rows[1, :3] = np.nan, np.inf, -0.0
+    ours, theirs = np.zeros((8, 8)), np.zeros((8, 8))
+    with np.errstate(invalid="ignore"):
+        wanted = eights.py_func(rows, numbers, seed % 2, theirs)
+    assert eights(rows, numbers, seed % 2, ours) == wanted
+    assert np.array_equal(ours, theirs, equal_nan=True)
+
+
+@kernel
+def one_of_eight(x):
+    return float(eight(x))
+
+
+@kernel
+def chosen_once(x):
+    return np.where(x[0] > 0.0, 1.0, 0.0)
+
+
+@kernel
+def eight_narrow(x):
+    return eight(x)
+
+
 @kernel
 def unknown(x):
     return undefined + x  # type: ignore[name-defined]  # noqa: F821
@@ -272,6 +321,9 @@ def strided(x):
         (listed, 1.0, "kernels do not have List"),
         (recursive, 1.0, "calls itself"),
         (strided, np.ones(4), "contiguous"),
+        (one_of_eight, np.ones(8), "eight float64 is not float64"),
+        (chosen_once, np.ones(8), "of one there is if"),
+        (eight_narrow, np.ones(8, np.float32), "a row of float64"),
         (arithmetic, "text", "cannot take str"),
         (float_index, np.ones(6)[::2], "contiguous"),
         (float_index, np.ones(3, complex), "complex128"),
@@ -284,9 +336,9 @@ def test_what_kernels_cannot_do_is_refused_by_name(function, given, message):
 
 FAULTY = """
 import numpy as np
-from test_translate import beyond
-print(beyond(np.arange(3.0), 2))
-beyond(np.arange(3.0), 3)
+from test_translate import beyond, summed
+print(beyond(np.arange(3.0), 2), summed(np.ones(8), np.zeros((1, 8))))
+{}
 """
 
 
@@ -295,18 +347,32 @@ def beyond(x, k):
     return x[k]
 
 
-def test_an_index_that_is_outside_is_named_where_that_is_checked():
+@kernel
+def summed(x, out):
+    out[0] = eight(x) + 1.0
+    return out[0, 7]
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("beyond(np.arange(3.0), 3)", "beyond: k"),
+        ("summed(np.ones(7), np.zeros((1, 8)))", "summed: a row of eight"),
+        ("summed(np.ones(8), np.zeros((1, 9)))", "summed: a row of eight"),
+    ],
+)
+def test_an_index_that_is_outside_is_named_where_that_is_checked(call, place):
     environment = {**os.environ, "RELUNORM_CHECKED": "1"}
     run = subprocess.run(
-        [sys.executable, "-c", FAULTY],
+        [sys.executable, "-c", FAULTY.format(call)],
         env=environment,
         cwd=os.path.dirname(__file__),
         capture_output=True,
         text=True,
     )
     assert run.returncode < 0
-    assert run.stdout == "2.0\n"
-    assert "outside of its array: test_translate.beyond: k" in run.stderr
+    assert run.stdout == "2.0 2.0\n"
+    assert f"outside of its array: test_translate.{place}" in run.stderr
 
 
 def test_a_broken_file_is_compiled_again(tmp_path, monkeypatch):

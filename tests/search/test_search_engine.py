@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import relunorm as rn
 from relunorm import Activation, Affine, Box, Layer, Network, Polytope
 from relunorm.bounds.nodes.node import node_of
-from relunorm.bounds.nodes.tighten import GLANCE, STEPS, tighten
+from relunorm.bounds.nodes.tighten import tighten
 from relunorm.clock import Clock, Teller
 from relunorm.compiled.jit import kernel
 from relunorm.extrema.decide import decide_any
@@ -151,11 +151,8 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     goal = network(points)[:, 0]
     cut = float(np.quantile(goal, 0.98))
     space = Space(search.form, search.whole.units)
-    work = space.memory.work
     n, never = task.units, np.zeros(1, np.uint8)
-    found = kernel(tighten.py_func)(
-        node, search.form.ball, 3, n, task.known, 0, 1, cut, n, STEPS, GLANCE, never, work
-    )
+    found = tightened(node, search.form.ball, 3, n, task.known, 0, 1, cut, n, never, space.memory)
     assert found[0] > 0
     assert found[1] == n
     (first, second), (b1, b2) = (a[:2] for a in network.weights())

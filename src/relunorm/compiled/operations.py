@@ -16,9 +16,11 @@ import numpy as np
 from relunorm.compiled.language.assembly import Value
 from relunorm.compiled.language.kinds import (
     BOOL,
+    EIGHT,
     ENTRIES,
     FLOATS,
     INT,
+    MASK,
     REAL,
     SINGLE,
     WORD,
@@ -87,7 +89,7 @@ def _extreme(compared: type) -> Operation:
         found = body.convert(values[0], kind)
         for value in values[1:]:
             other = body.convert(value, kind)
-            better = body.compare(compared, other, found)
+            better = body.compare(compared, other, found).parts[0]
             found = Value(kind, (body.select(better, other.parts[0], found.parts[0], kind.llvm),))
         return found
 
@@ -134,6 +136,41 @@ def _sign(body: Any, value: Value) -> Value:
     unit = body.intrinsic("copysign", kind.llvm, one, part)
     moved = body.make(f"fcmp one {kind.llvm} {part}, 0.0")
     return Value(kind, (body.select(moved, unit, part, kind.llvm),))
+
+
+def _of_eights(name: str) -> Operation:
+    """What NumPy does entry by entry."""
+
+    def make(body: Any, *values: Value) -> Value:
+        parts = [body.convert(value, EIGHT).parts[0] for value in values]
+        return Value(EIGHT, (body.intrinsic(name, EIGHT.llvm, *parts),))
+
+    return make
+
+
+def _where(body: Any, mask: Value, one: Value, other: Value) -> Value:
+    if mask.kind is not MASK:
+        raise KernelError("np.where chooses between eight numbers; of one there is if")
+    a, b = (body.convert(value, EIGHT).parts[0] for value in (one, other))
+    text = f"select {MASK.llvm} {mask.parts[0]}, {EIGHT.llvm} {a}, {EIGHT.llvm} {b}"
+    return body.value(EIGHT, text)
+
+
+def _any(body: Any, mask: Value) -> Value:
+    if mask.kind is not MASK:
+        raise KernelError("np.any asks eight truth values")
+    body.program.declared["any"] = "declare i1 @llvm.vector.reduce.or.v8i1(<8 x i1>)"
+    text = f"call i1 @llvm.vector.reduce.or.v8i1({MASK.llvm} {mask.parts[0]})"
+    return body.value(BOOL, text)
+
+
+def eight(given: Any) -> Any:
+    """The numbers of a row of eight, or a number eight times: one value to kernels."""
+    return np.array(given) if np.ndim(given) else np.full(8, float(given))
+
+
+def _eight(body: Any, given: Value) -> Value:
+    return body.convert(given, EIGHT) if isinstance(given.kind, Number) else body.eight(given)
 
 
 def _next_float(body: Any, value: Value, towards: Value) -> Value:
@@ -228,4 +265,9 @@ _OPERATIONS: dict[Any, Operation] = {
     np.sign: _sign,
     np.nextafter: _next_float,
     np.empty: _room,
+    np.maximum: _of_eights("maximum"),
+    np.minimum: _of_eights("minimum"),
+    np.where: _where,
+    np.any: _any,
+    eight: _eight,
 }

@@ -17,7 +17,7 @@ from relunorm.bounds.nodes.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.nodes.kernel import compiled, evaluate, forward, outside, part, row_at
 from relunorm.bounds.nodes.node import bound_of, linear, node_size, open_units, parts, tune
 from relunorm.bounds.nodes.programme import MOST_VARIABLES, solvable, solve
-from relunorm.bounds.nodes.tighten import GLANCE, MOST, STEPS, tighten
+from relunorm.bounds.nodes.tighten import MOST, STEPS, tighten
 from relunorm.search.choice import learn, matters, patience, promise, scores, widest
 from relunorm.search.halves import half, middle, move_down, push, splits, straightened, topmost
 from relunorm.search.proofs.entries import size as size_of_entry
@@ -98,9 +98,7 @@ def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, 
         if node.bound[q] > -np.inf:
             open_, one = open_ + 1, q
     first, last = (firsts[one], firsts[one + 1]) if open_ == 1 else (0, 0)
-    changed, tried = tighten(
-        node, ball, d, m, kept, first, last, cut, m, STEPS, GLANCE, stop, memory.work
-    )
+    changed, tried = tighten(node, ball, d, m, kept, first, last, cut, m, stop, memory)
     if changed == 0:
         return np.inf
     if len(tape) > 0:

@@ -72,6 +72,8 @@ def whole_node(form: Form, start: Start | None = None) -> Array:
     node.lo[:], node.hi[:] = form.lo, form.hi
     node.rows[:], node.const[:], node.err[:] = form.rows, form.const, form.err
     node.mag[:] = 0.0  # children weigh their rows anew
+    read = np.arange(1.0, form.units + 1) * (form.rows[: form.units, d:] != 0)
+    node.reads[:] = read.max(axis=1, initial=0.0) - 1.0
     node.low[:], node.high[:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
     node.units[:], node.names[:] = form.names, -1.0 - np.arange(form.known)
     for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.nodes.abreast import LANES
+from relunorm.bounds.nodes.ends import ends
 from relunorm.bounds.nodes.kernel import (
     EPS,
     TINY,
-    adam,
-    backward,
     compiled,
-    forward,
     gamma,
     last_read,
     line_above,
@@ -106,35 +105,6 @@ def _range(child, t, const, d, read, ball, v, x):  # type: ignore[no-untyped-def
 
 
 @part
-def _tightest(child, sign, const, d, m, read, ball, rule, steps, work):  # type: ignore[no-untyped-def]
-    """Upper bound of sign * row m + const, which reads some units; descends if asked for."""
-    v, lam, x, z, y = work.v, work.lam, work.x, work.z, work.y
-    slope, m1, m2 = work.slope, work.m1, work.m2
-    row = child.rows[m]
-    best = np.inf
-    for j in range(read):
-        slope[j] = rule[j]
-        m1[j], m2[j] = 0.0, 0.0
-    p1, p2, rate = 1.0, 1.0, 0.3
-    for step in range(steps + 1):
-        for k in range(d + read):
-            v[k] = sign * row[k]
-        value = backward(v, const, child, slope, ball, child.size, m, read, work, x)
-        best = min(best, value)
-        if step == steps or best <= 0.0:
-            break
-        forward(x, child, lam, slope, read, z, y)
-        p1 *= 0.9
-        p2 *= 0.98
-        scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
-        for j in range(read):
-            g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
-            slope[j] = min(max(slope[j] - adam(m1, m2, j, g, scale), 0.0), 1.0)
-        rate *= 0.95
-    return best
-
-
-@part
 def _settle(lo, hi, k, at_zero, low, high, decided):  # type: ignore[no-untyped-def]
     """Fix coordinate k, the value of a step that is 0 or 1 at 0, where low to high say which it is.
 
@@ -160,10 +130,10 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
     coordinate, is narrowed as its sign becomes known.
     """
     plo, phi, zl, zu, units = parent.lo, parent.hi, parent.low, parent.high, parent.units
-    out, scratch, refresh = memory.child, memory.scratch, memory.refresh
+    out, scratch, refresh, lanes = memory.child, memory.scratch, memory.refresh, memory.lanes
     lo, hi, T, tc, terr, tmag, tl, tu, steep, rise, reads, source, size = out
-    state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
-    v, x = work.v, work.x
+    state, place, folded, fc, ferr, fweight, rule, jump, at_zero = scratch
+    v, x = memory.work.v, memory.work.x
     for k in range(d):
         lo[k], hi[k] = plo[k], phi[k]
     if kind == ON_INPUT and index >= 0:
@@ -178,61 +148,80 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, share, mem
             x[k] = min(max(ball[k], lo[k]), hi[k])
         if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
             return -1, 0  # the point nearest to the centre is outside the ball
-    m = 0
-    for i in range(n):
-        row = T[m]
-        const, error = _reduce(parent, i, i, d, scratch, out, m)
-        read = last_read(row, d, m) + 1
-        weight = _magnitude(row, const, d + read, size)
-        spread = gamma(d + m) * weight + TINY
-        low, high = _range(out, m, const, d, read, ball, v, x)
-        low = max(low - error - 2.0 * spread, zl[i])
-        high = min(high + error + 2.0 * spread, zu[i])
-        name = int(units[i])
-        value_at, decided = jump[name], 0
-        if value_at >= 0:
-            if lo[value_at] > 0.0:
-                low = max(low, 0.0)
-            if hi[value_at] < 1.0:
-                high = min(high, 0.0)
-        if kind == ON_UNIT and i == index:
-            decided = np.int64(2 * side - 1)
-            if side == 1:
-                low = max(low, 0.0)
-            else:
-                high = min(high, 0.0)
-        if low > high:
-            return -1, 0
-        if low < 0.0 and high > 0.0 and refresh[i] >= 0 and read > 0:
-            own = error + spread
-            top = _tightest(out, 1.0, const + own, d, m, read, ball, rule, refresh[i], work)
-            high = min(high, top)
-            if high > 0.0:
-                top = _tightest(out, -1.0, own - const, d, m, read, ball, rule, refresh[i], work)
-                low = max(low, -top)
+    m, i = 0, 0
+    while i < n:
+        # units that read none of each other: their rows follow those of the open units so far
+        begin, count, read, steps = i, 0, 0, 0
+        more = True
+        while more and i < n and i - begin < LANES // 2 and parent.reads[i] < begin:
+            t = m + i - begin
+            const, error = _reduce(parent, i, i, d, scratch, out, t)
+            reads[t] = last_read(T[t], d, m)
+            weight = _magnitude(T[t], const, d + int(reads[t]) + 1, size)
+            spread = gamma(d + m) * weight + TINY
+            low, high = _range(out, t, const, d, int(reads[t]) + 1, ball, v, x)
+            low = max(low - error - 2.0 * spread, zl[i])
+            high = min(high + error + 2.0 * spread, zu[i])
+            value_at = jump[int(units[i])]
+            if value_at >= 0:
+                more = False  # what comes next may read the value of this step
+                if lo[value_at] > 0.0:
+                    low = max(low, 0.0)
+                if hi[value_at] < 1.0:
+                    high = min(high, 0.0)
+            if kind == ON_UNIT and i == index:
+                if side == 1:
+                    low = max(low, 0.0)
+                else:
+                    high = min(high, 0.0)
             if low > high:
                 return -1, 0
-        if value_at >= 0:
-            if not _settle(lo, hi, value_at, at_zero[name], low, high, decided):
-                return -1, 0
-            if lo[value_at] < hi[value_at]:  # it touches 0 only: open until it is decided
-                low, high = min(low, -TINY), max(high, TINY)
-        # an active row that carries much rounding is not folded: it would multiply from row to row
-        if high > 0.0 and (low < 0.0 or error > share * high):
-            state[i], place[i], source[m] = 0, m, i
-            tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
-            rule[m] = tangent(0.0, 1.0, low, high)
-            steep[m], rise[m] = line_above(low, high)
-            reads[m] = read - 1
-            size[d + m] = high
-            m += 1
-        elif high <= 0.0:
-            state[i] = -1
-        else:
-            state[i], place[i] = 1, m
-            for k in range(d + m):
-                folded[i, k] = row[k]
-            fc[i], ferr[i], fweight[i] = const, error, weight
+            tc[t], terr[t], tmag[t], tl[t], tu[t] = const, error, spread, low, high
+            fweight[i] = weight
+            if low < 0.0 and high > 0.0 and refresh[i] >= 0 and reads[t] >= 0.0:
+                lanes.unit[count] = t
+                count, steps = count + 1, refresh[i]
+                read = max(read, int(reads[t]) + 1)
+            i += 1
+        if count > 0:
+            none, unasked = (0, 0, 0), 0.0
+            ends(out, ball, size, d, m, read, none, unasked, count, rule, steps, -1, memory)
+            for j in range(count):
+                t = lanes.unit[j]
+                tl[t], tu[t] = max(tl[t], -lanes.best[2 * j + 1]), min(tu[t], lanes.best[2 * j])
+                if tl[t] > tu[t]:
+                    return -1, 0
+        after = m
+        for j in range(begin, i):
+            t = after + j - begin
+            low, high, name = tl[t], tu[t], int(units[j])
+            const, error = tc[t], terr[t]
+            if jump[name] >= 0:
+                chosen = np.int64(2 * side - 1) if kind == ON_UNIT and j == index else 0
+                if not _settle(lo, hi, jump[name], at_zero[name], low, high, chosen):
+                    return -1, 0
+                if lo[jump[name]] < hi[jump[name]]:  # it touches 0 only: open until it is decided
+                    low, high = min(low, -TINY), max(high, TINY)
+            # an active row that carries much rounding is not folded: it would multiply from row to
+            # row
+            if high > 0.0 and (low < 0.0 or error > share * high):
+                if m < t:
+                    reads[m], tmag[m] = reads[t], tmag[t]
+                    for k in range(len(T[m])):
+                        T[m, k] = T[t, k]
+                state[j], place[j], source[m] = 0, m, j
+                tc[m], terr[m], tl[m], tu[m] = const, error, low, high
+                rule[m] = tangent(0.0, 1.0, low, high)
+                steep[m], rise[m] = line_above(low, high)
+                size[d + m] = high
+                m += 1
+            elif high <= 0.0:
+                state[j] = -1
+            else:
+                state[j], place[j] = 1, after
+                for k in range(d + after):
+                    folded[j, k] = T[t, k]
+                fc[j], ferr[j] = const, error
     kept = 0
     for r in range(known + (1 if kind == ON_UNIT else 0)):
         t = m + kept

@@ -238,7 +238,7 @@ def _forward(x, on, lam, alpha, n, z, y):  # type: ignore[no-untyped-def]
         total = c[j]
         for k in range(d):
             total += M[j, k] * x[k]
-        for k in range(j):  # a root's descent is repeated by replays: no shorter sums
+        for k in range(j):
             total += M[j, d + k] * y[k]
         z[j] = total
         y[j] = _line(total, lam[j], alpha[j], steep[j], rise[j])
@@ -265,47 +265,6 @@ def adam(m1, m2, i, slope, rate):  # type: ignore[no-untyped-def]
     m2[i] += 0.02 * (slope * slope - m2[i])
     step = rate * m1[i] / np.sqrt(m2[i] if m2[i] > 0.0 else 1.0)
     return step if m2[i] > 0.0 else 0.0
-
-
-@part
-def steady(row, start, x, n):  # type: ignore[no-untyped-def]
-    """row[start : start + n] . x in an order of summation that is always the same.
-
-    Eight sums side by side: a single one would wait for every addition before the next.
-    """
-    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    whole = n - n % 8
-    for k in range(0, whole, 8):
-        i = start + k
-        s0 += row[i] * x[k]
-        s1 += row[i + 1] * x[k + 1]
-        s2 += row[i + 2] * x[k + 2]
-        s3 += row[i + 3] * x[k + 3]
-        s4 += row[i + 4] * x[k + 4]
-        s5 += row[i + 5] * x[k + 5]
-        s6 += row[i + 6] * x[k + 6]
-        s7 += row[i + 7] * x[k + 7]
-    total = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
-    for k in range(whole, n):
-        total += row[start + k] * x[k]
-    return total
-
-
-@part
-def forward_again(x, on, lam, alpha, n, z, y):  # type: ignore[no-untyped-def]
-    """`forward` in one order of summation, for descents that a replay repeats."""
-    M, c, steep, rise = on.rows, on.const, on.steep, on.rise
-    d = len(x)
-    for j in range(n):
-        z[j] = c[j] + steady(M[j], 0, x, d) + steady(M[j], d, y, j)
-        y[j] = _line(z[j], lam[j], alpha[j], steep[j], rise[j])
-
-
-@part
-def row_again(row, const, x, y, n):  # type: ignore[no-untyped-def]
-    """`row_at` in one order of summation."""
-    d = len(x)
-    return const + steady(row, 0, x, d) + steady(row, d, y, n)
 
 
 @loosely

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.nodes.abreast import Lanes, new_lanes
 from relunorm.bounds.nodes.form import Form
 from relunorm.compiled.groups import group
 from relunorm.matrix import Array
@@ -50,22 +51,6 @@ class Node(NamedTuple):
 
 
 @group
-class Descent(NamedTuple):
-    """For the bound of one unit: see `backward` and `forward`."""
-
-    v: Array
-    lam: Array
-    a: Array
-    x: Array
-    z: Array
-    y: Array
-    slope: Array
-    m1: Array
-    m2: Array
-    some: Whole
-
-
-@group
 class Scratch(NamedTuple):
     """What becomes of the units of a parent, and their rows where they are folded."""
 
@@ -76,7 +61,6 @@ class Scratch(NamedTuple):
     err: Array
     weight: Array
     rule: Array  # slopes to start with
-    descent: Descent
     jump: Whole  # the coordinate that is the value of a step unit, or -1
     at_zero: Array
 
@@ -150,6 +134,7 @@ class Memory(NamedTuple):
     scratch: Scratch
     child: Child
     work: Work
+    lanes: Lanes
     programme: Programme
     refresh: Whole
     node: Whole
@@ -169,13 +154,11 @@ def new_memory(form: Form, units: int) -> Memory:
     def whole(size: int) -> Any:
         return np.zeros(size, np.int64)
 
-    parts: list[Any] = [*floats(width, m, m, d, m, m, m, m, m), whole(m)]
-    descent = Descent(*parts)
     states, folded = [whole(m), whole(m)], [np.zeros((m, width)), *floats(m, m, m, m)]
-    parts = [*states, *folded, descent, form.jump, form.at_zero]
+    parts: list[Any] = [*states, *folded, form.jump, form.at_zero]
     scratch = Scratch(*parts)
     corners, matrix = floats(d, d), np.zeros((rows, width))
-    ends = [*floats(rows, rows, rows, m, m, m, m, m), whole(rows), np.zeros(width)]
+    ends = [*floats(rows, rows, rows, rows, rows, m, m, m), whole(rows), np.zeros(width)]
     parts = [*corners, matrix, *ends]
     child = Child(*parts)
     sizes = width, m, m, d, m, m, width, rows, rows, m, rows, goals + 1, d, width, width + rows
@@ -188,4 +171,5 @@ def new_memory(form: Form, units: int) -> Memory:
     parts = [*floats(*sizes), whole(many), whole(d), stop]
     programme = Programme(*parts)
     words = [whole(NODE_WORDS) for _ in range(3)]
-    return Memory(scratch, child, work, programme, whole(m), *words)
+    lanes = new_lanes(d, m, rows)
+    return Memory(scratch, child, work, lanes, programme, whole(m), *words)

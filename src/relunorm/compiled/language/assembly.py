@@ -115,12 +115,11 @@ class Writer:
 
     def intrinsic(self, name: str, kind: str, *arguments: str) -> str:
         """Call one of LLVM's own functions on numbers of one kind."""
-        full = f"@llvm.{name}.{'f64' if kind == 'double' else 'f32' if kind == 'float' else kind}"
+        short = {"double": "f64", "float": "f32", "<8 x double>": "v8f64"}
+        full = f"@llvm.{name}.{short.get(kind, kind)}"
         self.program.declared[full] = f"declare {kind} {full}({', '.join([kind] * len(arguments))})"
         given = ", ".join(f"{kind} {one}" for one in arguments)
-        return self.make(
-            f"call{self.fast if kind in ('double', 'float') else ''} {kind} {full}({given})"
-        )
+        return self.make(f"call{self.fast if kind in short else ''} {kind} {full}({given})")
 
     def select(self, condition: str, one: str, other: str, kind: str) -> str:
         return self.make(f"select i1 {condition}, {kind} {one}, {kind} {other}")

@@ -9,6 +9,7 @@ from typing import Any
 from relunorm.compiled.language.assembly import Value, result_type, together
 from relunorm.compiled.language.kinds import (
     BOOL,
+    EIGHT,
     ENTRIES,
     FLOATS,
     INT,
@@ -131,13 +132,14 @@ class Expressions(Scalars):
 
     def comparison(self, node: ast.Compare) -> Value:
         values = [self.expression(one) for one in (node.left, *node.comparators)]
-        found = ""
+        found: Value | None = None
         for compared, one, other in zip(node.ops, values, values[1:], strict=False):
             if type(compared) not in COMPARED:
                 raise KernelError(f"kernels do not have {type(compared).__name__}")
             this = self.compare(type(compared), one, other)
-            found = self.make(f"and i1 {found}, {this}") if found else this
-        return Value(BOOL, (found,))
+            found = this if found is None else self.binary(ast.BitAnd, found, this)
+        assert found is not None
+        return found
 
     def several(self, node: ast.BoolOp) -> Value:
         """``and`` and ``or``, of truth values: what comes later is looked at only if it matters."""
@@ -254,16 +256,21 @@ class Expressions(Scalars):
         if value.number is not None and value.number < 0:  # counted from the end
             return self.make(f"add nsw i64 {length}, {value.number}")
         at = self.convert(value, INT).parts[0]
-        if self.program.checked:
-            inside = self.make(f"icmp ult i64 {at}, {length}")
-            before, fault, after = self.block, self.begin(), self.begin()
-            self.branch(inside, after, fault, before)
-            name = "@relunorm_outside"
-            self.program.declared[name] = f"declare void {name}(i64)"
-            fault.lines.append(f"call void {name}(i64 {len(self.program.places)})")
-            self.program.places.append(f"{self.source.name}: {ast.unparse(node)}")
-            self.jump(fault, after)
+        self.check(f"icmp ult i64 {at}, {length}", ast.unparse(node))
         return at
+
+    def check(self, condition: str, place: str) -> None:
+        """Where kernels are checked: end the process unless it holds, with the place."""
+        if not self.program.checked:
+            return
+        holds = self.make(condition)
+        before, fault, after = self.block, self.begin(), self.begin()
+        self.branch(holds, after, fault, before)
+        name = "@relunorm_outside"
+        self.program.declared[name] = f"declare void {name}(i64)"
+        fault.lines.append(f"call void {name}(i64 {len(self.program.places)})")
+        self.program.places.append(f"{self.source.name}: {place}")
+        self.jump(fault, after)
 
     def cut(self, part: ast.Slice, length: str) -> tuple[str, str]:
         """Beginning and length of a slice, as Python clips them; ends are not negative."""
@@ -283,6 +290,22 @@ class Expressions(Scalars):
         if widen:
             read = self.make(f"{widen} {entry} {read} to {number.llvm}")
         return Value(number, (read,))
+
+    def eight(self, value: Value) -> Value:
+        """The numbers of a row of eight."""
+        self._check_eight(value)
+        return self.value(EIGHT, f"load {EIGHT.llvm}, ptr {value.parts[0]}, align 8, !tbaa !5")
+
+    def put_eight(self, row: Value, value: Value) -> None:
+        """Put eight numbers into a row."""
+        self._check_eight(row)
+        part = self.convert(value, EIGHT).parts[0]
+        self.do(f"store {EIGHT.llvm} {part}, ptr {row.parts[0]}, align 8, !tbaa !5")
+
+    def _check_eight(self, row: Value) -> None:
+        if row.kind != Array("float64", 1):
+            raise KernelError(f"eight numbers are a row of float64, not {row.kind}")
+        self.check(f"icmp eq i64 8, {row.parts[1]}", "a row of eight")
 
     def store(self, kind: Array, place: str, value: Value) -> None:
         entry, number, _, narrow = ENTRIES[kind.dtype]

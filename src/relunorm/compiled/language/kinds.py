@@ -1,7 +1,8 @@
 """The kinds of values that kernels compute with, and their LLVM types.
 
 Numbers are int64, uint64, float64, float32 or truth values; narrower integers are widened when
-they are read from an array. Arrays are contiguous: where they begin and how long their axes are
+they are read from an array. EIGHT are eight float64 side by side, what a row of eight holds, and
+MASK are truth values of them. Arrays are contiguous: where they begin and how long their axes are
 says all. Tuples are taken apart wherever they go; a group (`relunorm.compiled.groups`) is one
 address.
 """
@@ -40,7 +41,9 @@ INT = Number("int64", "i64", 1)
 WORD = Number("uint64", "i64", 1)
 SINGLE = Number("float32", "float", 2)
 REAL = Number("float64", "double", 3)
-FLOATS = SINGLE, REAL
+EIGHT = Number("eight float64", "<8 x double>", 4)
+MASK = Number("eight bool", "<8 x i1>", -1)
+FLOATS = SINGLE, REAL, EIGHT
 
 #: By dtype: the LLVM type of an entry, what it is when read, and how it is widened and narrowed.
 ENTRIES: dict[str, tuple[str, Number, str, str]] = {

@@ -11,8 +11,10 @@ from typing import Any
 from relunorm.compiled.language.assembly import Value, Writer, together
 from relunorm.compiled.language.kinds import (
     BOOL,
+    EIGHT,
     FLOATS,
     INT,
+    MASK,
     REAL,
     SINGLE,
     WORD,
@@ -53,6 +55,8 @@ COMPARED = {
 
 def spell(number: Any, kind: Kind) -> str:
     """A number as LLVM reads it, to the last bit."""
+    if kind is EIGHT:
+        return f"<{', '.join([f'double {spell(number, REAL)}'] * 8)}>"
     if kind in FLOATS:
         if kind is SINGLE:
             number = struct.unpack("f", struct.pack("f", number))[0]
@@ -88,6 +92,13 @@ class Scalars(Writer):
             raise KernelError(f"{have} is not {kind}")
         if value.number is not None and (kind in FLOATS or kind.rank == have.rank):
             return Value(kind, (spell(value.number, kind),), value.number)
+        if kind is EIGHT:
+            one = self.convert(value, REAL).parts[0]
+            first = self.make(f"insertelement {kind.llvm} poison, double {one}, i64 0")
+            spread = f"shufflevector {kind.llvm} {first}, {kind.llvm} poison, <8 x i32>"
+            return self.value(kind, f"{spread} zeroinitializer")
+        if have in (EIGHT, MASK) or kind is MASK:
+            raise KernelError(f"{have} is not {kind}")
         if have.rank == kind.rank:  # int64 and uint64
             return Value(kind, value.parts)
         if kind is BOOL:
@@ -179,12 +190,14 @@ class Scalars(Writer):
         a, b = (self.convert(value, REAL).parts[0] for value in (one, other))
         return Value(REAL, (self.intrinsic("pow", "double", a, b),))
 
-    def compare(self, operation: type, one: Value, other: Value) -> str:
+    def compare(self, operation: type, one: Value, other: Value) -> Value:
+        """A truth value, or eight of them."""
         kind = self.common(one, other)
         if kind is BOOL:
             kind = INT
         a, b = (self.convert(value, kind).parts[0] for value in (one, other))
         signed, unsigned, real = COMPARED[operation]
+        found = MASK if kind is EIGHT else BOOL
         if kind in FLOATS:
-            return self.make(f"fcmp {real} {kind.llvm} {a}, {b}")
-        return self.make(f"icmp {unsigned if kind is WORD else signed} i64 {a}, {b}")
+            return self.value(found, f"fcmp {real} {kind.llvm} {a}, {b}")
+        return self.value(found, f"icmp {unsigned if kind is WORD else signed} i64 {a}, {b}")

@@ -162,28 +162,35 @@ class Body(Expressions):
             for one, part in zip(target.elts, parts, strict=True):
                 self.put(one, part)
         elif isinstance(target, ast.Subscript):
-            kind, place = self.entry(target)
-            self.store(kind, place, value)
+            entry = self.entry(target)
+            if isinstance(entry, Value):
+                self.put_eight(entry, value)
+            else:
+                self.store(*entry, value)
         else:
             raise KernelError(f"nothing can be put into {ast.unparse(target)}")
 
-    def entry(self, target: ast.Subscript) -> tuple[Array, str]:
-        """Where an entry of an array lies that is written to."""
+    def entry(self, target: ast.Subscript) -> tuple[Array, str] | Value:
+        """Where an entry of an array lies that is written to, or the row of eight."""
         array = self.expression(target.value)
         if not isinstance(array.kind, Array):
             raise KernelError(f"{array.kind} cannot be changed")
-        place, _, single = self.entries(array, self.indices(target.slice))
-        if not single:
-            raise KernelError("arrays are written entry by entry")
-        return array.kind, place
+        place, lengths, single = self.entries(array, self.indices(target.slice))
+        if single:
+            return array.kind, place
+        return Value(Array(array.kind.dtype, len(lengths)), (place, *lengths))
 
     def augmented(self, node: ast.AugAssign) -> None:
         target = node.target
         if isinstance(target, ast.Subscript):
-            kind, place = self.entry(target)
-            old = self.load(kind, place)
+            entry = self.entry(target)
+            row = isinstance(entry, Value)
+            old = self.eight(entry) if row else self.load(*entry)
             new = self.binary(type(node.op), old, self.expression(node.value))
-            self.store(kind, place, new)
+            if row:
+                self.put_eight(entry, new)
+            else:
+                self.store(*entry, new)
             return
         assert isinstance(target, ast.Name)
         known = self.variable(target.id)

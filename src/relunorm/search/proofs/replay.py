@@ -17,7 +17,7 @@ from relunorm.bounds.nodes.child import ON_INPUT, ON_UNIT
 from relunorm.bounds.nodes.form import Form, triangular
 from relunorm.bounds.nodes.kernel import compiled, part
 from relunorm.bounds.nodes.node import bound_of, node_size, parts
-from relunorm.bounds.nodes.tighten import GLANCE, STEPS, tighten
+from relunorm.bounds.nodes.tighten import tighten
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Array
@@ -28,10 +28,6 @@ from relunorm.search.halves import half, move_down, push, straightened, topmost
 from relunorm.search.proofs.entries import load, size
 from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 from relunorm.search.root import first_node, whole_node
-
-#: Versions of tapes that are replayed, with the steps and the glance of their tightened nodes: in
-#: 101 no end was given up.
-STEPS_OF = {101.0: (10, 11), VERSION: (STEPS, GLANCE)}
 
 #: What `_walk` says.
 HOLDS, FAILS, NO_ROOM = 0, 1, 2
@@ -76,10 +72,9 @@ class Record:
 def record(pieces: Iterable[Array]) -> Record:
     """Read a tape once, checking its shape."""
     tape = np.concatenate([np.zeros(0), *pieces])
-    if not len(tape) or tape[0] not in STEPS_OF:
+    if not len(tape) or tape[0] != VERSION:
         found = f"is of version {tape[0]:g}" if len(tape) else "has no version"
-        known = " and ".join(f"{version:g}" for version in STEPS_OF)
-        raise BrokenTape(f"it {found}, and only {known} are read here; make the proof again")
+        raise BrokenTape(f"it {found}, and only {VERSION:g} is read here; make the proof again")
     if not np.isfinite(tape).all():
         raise BrokenTape("it holds NaN or infinite entries")
     found = _entries(tape)
@@ -151,7 +146,7 @@ def replay(
         why = _walk(
             form.ball, form.firsts, space.arena, space.stack, 1, found.cut_number, found.cuts,
             found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
-            limit, strict, *STEPS_OF[float(found.tape[0])], space.memory, never, result,
+            limit, strict, space.memory, never, result,
         )  # fmt: skip
         if why != NO_ROOM:
             break
@@ -205,7 +200,7 @@ def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
 @compiled
 def _walk(  # type: ignore[no-untyped-def]
     ball, firsts, arena, stack, count, cut_number, cuts, tight_number, tight, closed_number,
-    closed_at, tape, limit, strict, steps, glance, memory, never, result,
+    closed_at, tape, limit, strict, memory, never, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
     work = memory.work
@@ -227,9 +222,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if last > first:
                 result[0] = max(result[0], cut)
             last, tried = max(first, last), int(tight[here, 3])
-            changed, _ = tighten(
-                node, ball, d, n, known, first, last, cut, tried, steps, glance, never, work
-            )
+            changed, _ = tighten(node, ball, d, n, known, first, last, cut, tried, never, memory)
             if changed < 0:
                 count = top
                 continue

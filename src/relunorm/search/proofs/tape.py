@@ -23,7 +23,7 @@ CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
 #: The first number of every tape of a search, wherever it is kept. It counts up when entries change
 #: or what a replay makes of them, and is larger than any mark: a tape without it is not misread.
-VERSION = 102.0
+VERSION = 103.0
 
 
 class BrokenTape(ValueError):
