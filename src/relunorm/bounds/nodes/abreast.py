@@ -8,7 +8,7 @@ by itself, so a lane's numbers do not depend on what is bounded beside it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +48,10 @@ class Lanes(NamedTuple):
 def new_lanes(d: int, n: int, rows: int) -> Lanes:
     """Room for bounds over d coordinates and n units under so many known rows."""
     sizes = d + n, n, n, d, n, n, n, rows, n + rows, n + rows
-    tall = [np.zeros((size, LANES)) for size in sizes]
-    flat = [np.zeros(LANES) for _ in range(5)]
-    reach, unit, some = np.zeros(rows), np.zeros(LANES, np.int64), np.zeros(n, np.int64)
-    return Lanes(*tall, *flat, reach, unit, some)
+    parts: list[Any] = [np.zeros((size, LANES)) for size in sizes]
+    parts += [*(np.zeros(LANES) for _ in range(5)), np.zeros(rows)]
+    parts += [np.zeros(LANES, np.int64), np.zeros(n, np.int64)]
+    return Lanes(*parts)
 
 
 @part
