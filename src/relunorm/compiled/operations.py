@@ -164,13 +164,26 @@ def _any(body: Any, mask: Value) -> Value:
     return body.value(BOOL, text)
 
 
-def eight(given: Any) -> Any:
-    """The numbers of a row of eight, or a number eight times: one value to kernels."""
-    return np.array(given) if np.ndim(given) else np.full(8, float(given))
+def eight(given: Any, at: int = 0) -> Any:
+    """Eight numbers as one value to kernels: those of an array from ``at`` on, or a number."""
+    return np.array(given[at : at + 8]) if np.ndim(given) else np.full(8, float(given))
 
 
-def _eight(body: Any, given: Value) -> Value:
-    return body.convert(given, EIGHT) if isinstance(given.kind, Number) else body.eight(given)
+def _eight(body: Any, given: Value, at: Value | None = None) -> Value:
+    if isinstance(given.kind, Number):
+        return body.convert(given, EIGHT)
+    return body.eight(given, body.constant(0) if at is None else at)
+
+
+def _sum(body: Any, given: Value) -> Value:
+    """In pairs of pairs, as LLVM does where sums may be reordered."""
+    if given.kind is not EIGHT:
+        raise KernelError("np.sum adds eight numbers")
+    name = "@llvm.vector.reduce.fadd.v8f64"
+    body.program.declared["sum"] = f"declare double {name}(double, {EIGHT.llvm})"
+    zero = body.convert(body.constant(-0.0), REAL).parts[0]
+    text = f"call{body.fast} double {name}(double {zero}, {EIGHT.llvm} {given.parts[0]})"
+    return body.value(REAL, text)
 
 
 def _next_float(body: Any, value: Value, towards: Value) -> Value:
@@ -269,5 +282,6 @@ _OPERATIONS: dict[Any, Operation] = {
     np.minimum: _of_eights("minimum"),
     np.where: _where,
     np.any: _any,
+    np.sum: _sum,
     eight: _eight,
 }

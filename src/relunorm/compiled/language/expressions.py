@@ -291,21 +291,23 @@ class Expressions(Scalars):
             read = self.make(f"{widen} {entry} {read} to {number.llvm}")
         return Value(number, (read,))
 
-    def eight(self, value: Value) -> Value:
-        """The numbers of a row of eight."""
-        self._check_eight(value)
-        return self.value(EIGHT, f"load {EIGHT.llvm}, ptr {value.parts[0]}, align 8, !tbaa !5")
+    def eight(self, row: Value, at: Value) -> Value:
+        """Eight numbers of a row."""
+        if row.kind != Array("float64", 1):
+            raise KernelError(f"eight numbers are those of a row of float64, not {row.kind}")
+        begin = self.convert(at, INT).parts[0]
+        last = self.make(f"add nsw i64 {begin}, 7")
+        self.check(f"icmp ult i64 {last}, {row.parts[1]}", "a row of eight")
+        place = self.make(f"getelementptr inbounds double, ptr {row.parts[0]}, i64 {begin}")
+        return self.value(EIGHT, f"load {EIGHT.llvm}, ptr {place}, align 8, !tbaa !5")
 
     def put_eight(self, row: Value, value: Value) -> None:
-        """Put eight numbers into a row."""
-        self._check_eight(row)
+        """Put eight numbers into a row of eight."""
+        if row.kind != Array("float64", 1):
+            raise KernelError(f"eight numbers are put into a row of float64, not {row.kind}")
+        self.check(f"icmp eq i64 8, {row.parts[1]}", "a row of eight")
         part = self.convert(value, EIGHT).parts[0]
         self.do(f"store {EIGHT.llvm} {part}, ptr {row.parts[0]}, align 8, !tbaa !5")
-
-    def _check_eight(self, row: Value) -> None:
-        if row.kind != Array("float64", 1):
-            raise KernelError(f"eight numbers are a row of float64, not {row.kind}")
-        self.check(f"icmp eq i64 8, {row.parts[1]}", "a row of eight")
 
     def store(self, kind: Array, place: str, value: Value) -> None:
         entry, number, _, narrow = ENTRIES[kind.dtype]

@@ -185,7 +185,7 @@ class Body(Expressions):
         if isinstance(target, ast.Subscript):
             entry = self.entry(target)
             row = isinstance(entry, Value)
-            old = self.eight(entry) if row else self.load(*entry)
+            old = self.eight(entry, self.constant(0)) if row else self.load(*entry)
             new = self.binary(type(node.op), old, self.expression(node.value))
             if row:
                 self.put_eight(entry, new)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relunorm.compiled.blas import add_product
+from relunorm.compiled.products import add_product
 from relunorm.compiled.jit import kernel_part, loose_part
 
 

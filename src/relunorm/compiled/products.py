@@ -1,0 +1,142 @@
+"""Products of small matrices in kernels.
+
+A matrix is an array, where in it the matrix begins, and how far its rows are apart. So matrices of
+all sizes share one array, and products are added in place to a part of a larger matrix. Tiles of
+four rows and two times eight columns stay in registers: what BLAS gains by packing large matrices
+costs more than it saves on those of a few dozen rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.compiled.jit import loose_part
+from relunorm.compiled.operations import eight
+
+
+@loose_part
+def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
+    """c += a b, of rows x inner and inner x columns."""
+    whole = rows - rows % 4
+    for r in range(0, whole, 4):
+        at, to, j = a_at + r * a_wide, c_at + r * c_wide, 0
+        while j + 16 <= columns:
+            _four_by_two(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner)
+            j += 16
+        if j + 8 <= columns:
+            _four_by_one(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner, 0)
+            j += 8
+        if j < columns and columns >= 8:  # once more, without those that are done
+            done, j = j - columns + 8, columns - 8
+            _four_by_one(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner, done)
+            j = columns
+        for i in range(r, r + 4):
+            _few(a, a_at + i * a_wide, b, b_at, b_wide, c, c_at + i * c_wide, inner, j, columns)
+    for r in range(whole, rows):
+        at, to, j = a_at + r * a_wide, c_at + r * c_wide, 0
+        while j + 8 <= columns:
+            _one_by_one(a, at, b, b_at + j, b_wide, c, to + j, inner)
+            j += 8
+        _few(a, at, b, b_at, b_wide, c, to, inner, j, columns)
+
+
+@loose_part
+def _four_by_two(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner):  # type: ignore[no-untyped-def]
+    i0, i1, i2, i3 = at, at + a_wide, at + 2 * a_wide, at + 3 * a_wide
+    o0, o1, o2, o3 = to, to + c_wide, to + 2 * c_wide, to + 3 * c_wide
+    l0, l1, l2, l3 = eight(c, o0), eight(c, o1), eight(c, o2), eight(c, o3)
+    r0, r1, r2, r3 = eight(c, o0 + 8), eight(c, o1 + 8), eight(c, o2 + 8), eight(c, o3 + 8)
+    row = b_at
+    for k in range(inner):
+        left, right = eight(b, row), eight(b, row + 8)
+        w0, w1, w2, w3 = eight(a[i0 + k]), eight(a[i1 + k]), eight(a[i2 + k]), eight(a[i3 + k])
+        l0 += w0 * left
+        r0 += w0 * right
+        l1 += w1 * left
+        r1 += w1 * right
+        l2 += w2 * left
+        r2 += w2 * right
+        l3 += w3 * left
+        r3 += w3 * right
+        row += b_wide
+    c[o0 : o0 + 8], c[o1 : o1 + 8], c[o2 : o2 + 8], c[o3 : o3 + 8] = l0, l1, l2, l3
+    o0, o1, o2, o3 = o0 + 8, o1 + 8, o2 + 8, o3 + 8
+    c[o0 : o0 + 8], c[o1 : o1 + 8], c[o2 : o2 + 8], c[o3 : o3 + 8] = r0, r1, r2, r3
+
+
+@loose_part
+def _four_by_one(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner, done):  # type: ignore[no-untyped-def]
+    """The first ``done`` columns stay as they are."""
+    i0, i1, i2, i3 = at, at + a_wide, at + 2 * a_wide, at + 3 * a_wide
+    o0, o1, o2, o3 = to, to + c_wide, to + 2 * c_wide, to + 3 * c_wide
+    l0, l1, l2, l3 = eight(c, o0), eight(c, o1), eight(c, o2), eight(c, o3)
+    lanes = np.empty(8)
+    for k in range(8):
+        lanes[k] = k
+    wanted = eight(lanes) >= done
+    row = b_at
+    for k in range(inner):
+        left = np.where(wanted, eight(b, row), 0.0)
+        l0 += eight(a[i0 + k]) * left
+        l1 += eight(a[i1 + k]) * left
+        l2 += eight(a[i2 + k]) * left
+        l3 += eight(a[i3 + k]) * left
+        row += b_wide
+    c[o0 : o0 + 8], c[o1 : o1 + 8], c[o2 : o2 + 8], c[o3 : o3 + 8] = l0, l1, l2, l3
+
+
+@loose_part
+def _one_by_one(a, at, b, b_at, b_wide, c, to, inner):  # type: ignore[no-untyped-def]
+    total, row = eight(c, to), b_at
+    for k in range(inner):
+        total += eight(a[at + k]) * eight(b, row)
+        row += b_wide
+    c[to : to + 8] = total
+
+
+@loose_part
+def _few(a, at, b, b_at, b_wide, c, to, inner, first, last):  # type: ignore[no-untyped-def]
+    """Columns ``first`` to ``last`` of one row."""
+    for j in range(first, last):
+        total = 0.0
+        for k in range(inner):
+            total += a[at + k] * b[b_at + k * b_wide + j]
+        c[to + j] += total
+
+
+@loose_part
+def add_product_turned(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
+    """c += a b', of rows x inner and columns x inner."""
+    for r in range(rows):
+        at, whole = a_at + r * a_wide, columns - columns % 4
+        for j in range(0, whole, 4):
+            _four_dots(a, at, b, b_at + j * b_wide, b_wide, c, c_at + r * c_wide + j, inner)
+        for j in range(whole, columns):
+            row, total = b_at + j * b_wide, 0.0
+            for k in range(inner):
+                total += a[at + k] * b[row + k]
+            c[c_at + r * c_wide + j] += total
+
+
+@loose_part
+def _four_dots(a, at, b, b_at, b_wide, c, to, inner):  # type: ignore[no-untyped-def]
+    i0, i1, i2, i3 = b_at, b_at + b_wide, b_at + 2 * b_wide, b_at + 3 * b_wide
+    s0, s1, s2, s3 = eight(0.0), eight(0.0), eight(0.0), eight(0.0)
+    whole = inner - inner % 8
+    for k in range(0, whole, 8):
+        w = eight(a, at + k)
+        s0 += w * eight(b, i0 + k)
+        s1 += w * eight(b, i1 + k)
+        s2 += w * eight(b, i2 + k)
+        s3 += w * eight(b, i3 + k)
+    t0, t1, t2, t3 = np.sum(s0), np.sum(s1), np.sum(s2), np.sum(s3)
+    for k in range(whole, inner):
+        one = a[at + k]
+        t0 += one * b[i0 + k]
+        t1 += one * b[i1 + k]
+        t2 += one * b[i2 + k]
+        t3 += one * b[i3 + k]
+    c[to] += t0
+    c[to + 1] += t1
+    c[to + 2] += t2
+    c[to + 3] += t3
