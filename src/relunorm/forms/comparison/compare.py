@@ -48,6 +48,9 @@ RATIONAL = 200_000
 STEPWISE = "following the difference step by step"
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
+#: Of the time that is left, for bounds on the difference unit by unit: what searches what remains of
+#: two networks is as a rule done in a moment, or never.
+NEAR_SHARE = 0.85
 
 
 @accepts("first", "second", domains=("domain",))
@@ -345,7 +348,7 @@ class _Search:
         if self.seen.found:
             self.method = method
 
-    def _near(self, share: float = 0.5) -> None:
+    def _near(self, share: float = NEAR_SHARE) -> None:
         """Bound the difference unit by unit, and search on it."""
         if self.jumps or self.upper <= self._enough():
             return
