@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.compiled.products import add_product, add_product_turned
 from relunorm.compiled.jit import kernel
+from relunorm.compiled.products import add_product, add_product_turned
 
 
 @kernel
@@ -20,7 +20,16 @@ def _matrix(array: np.ndarray, at: int, wide: int, rows: int, columns: int) -> n
 
 def test_products_are_added_in_place_and_nothing_beside_them_changes() -> None:
     rng = np.random.default_rng(0)
-    sizes = (3, 4, 5), (1, 1, 1), (7, 2, 1), (0, 2, 3), (2, 30, 40), (6, 9, 8), (5, 17, 31), (4, 0, 9)
+    sizes = (
+        (3, 4, 5),
+        (1, 1, 1),
+        (7, 2, 1),
+        (0, 2, 3),
+        (2, 30, 40),
+        (6, 9, 8),
+        (5, 17, 31),
+        (4, 0, 9),
+    )
     for m, k, n in (*sizes, (9, 11, 16), (8, 8, 25), (13, 20, 7)):
         a, b, c, t = (rng.normal(size=3000) for _ in range(4))
         expected = c.copy()

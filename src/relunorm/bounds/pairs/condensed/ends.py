@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.pairs.condensed.lines import largest, through_p, through_q
-from relunorm.compiled.products import add_product, add_product_turned
 from relunorm.compiled.jit import kernel_part
+from relunorm.compiled.products import add_product, add_product_turned
 
 #: How far the first step goes that tunes slopes.
 FAR = 0.7

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from relunorm.compiled.products import add_product
 from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.products import add_product
 
 
 @kernel_part
