@@ -48,7 +48,7 @@ RATIONAL = 200_000
 STEPWISE = "following the difference step by step"
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
-#: Of the time that is left, for bounds on the difference unit by unit: what searches what remains of
+#: Of the time that is left, for bounds on the difference unit by unit: a search on what remains of
 #: two networks is as a rule done in a moment, or never.
 NEAR_SHARE = 0.85
 
