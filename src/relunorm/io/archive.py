@@ -209,10 +209,6 @@ def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> St
         mx.as_floats(array(fields[key])) if key in fields else None for key in ("weight", "bias")
     )
     geometry = fields.get("geometry")
-    if geometry is not None:
-        pads = tuple((int(a), int(b)) for a, b in geometry["pads"])
-        sizes = {key: _ints(geometry[key]) for key in ("kernel", "stride", "dilation")}
-        geometry = Geometry(**sizes, pads=pads, ceil=bool(geometry["ceil"]))
     activation = fields.get("activation")
     low, high = fields.get("ends", (None, None))
     return Step(
@@ -222,7 +218,7 @@ def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> St
         str(fields.get("name", "")),
         weight,
         bias,
-        geometry,
+        None if geometry is None else Geometry(**geometry),
         int(fields.get("groups", 1)),
         bool(fields.get("count_padding", False)),
         None if activation is None else Activation(**activation),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +225,7 @@ class _Writer(Graph):
         takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
         if planes is not None and takes_bias:
             inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
-        geometry = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
-        found = {"group": conv.groups, **windows(geometry)}
+        found = {"group": conv.groups, **windows(conv.geometry)}
         return self.node("Conv", inputs, f"{name}_conv", **found), takes_bias
 
     def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:
@@ -303,7 +301,7 @@ class _Writer(Graph):
                 return self.node("Conv", inputs, name, group=step.groups, **windows(step.geometry))
             pads = step.geometry.pads
             added = [max(-after, 0) for _, after in pads]
-            cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
+            cut = step.geometry.padded([(a, max(b, 0)) for a, b in pads])
             found = {"group": step.groups, **windows(cut)}
             return self.node("ConvTranspose", inputs, name, output_padding=added, **found)
         if step.kind == "upsample" and step.geometry is not None:

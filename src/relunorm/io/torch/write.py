@@ -320,8 +320,7 @@ def _transposed(
     step: Operation, geometry: Geometry, weight: Any, dtype: torch.dtype
 ) -> list[nn.Module]:
     """Cut off evenly, with outputs added at the end; what is left is cut off behind it."""
-    cut = [max(min(before, after + s - 1), 0) for s, (before, after) in
-           zip(geometry.stride, geometry.pads, strict=True)]  # fmt: skip
+    cut = [max(min(before, after + s - 1), 0) for _, s, (before, after), _ in geometry.axes]
     added = [max(n - after, 0) for n, (_, after) in zip(cut, geometry.pads, strict=True)]
     ends = {"padding": tuple(cut), "output_padding": tuple(added)}
     conv = _empty(_TRANSPOSED, step, geometry, weight, dtype, **ends)
