@@ -156,28 +156,23 @@ def _inputs(
     place = {word: k for k, word in enumerate(column.words)}
     for at, cell in enumerate(cells):
         word = cell.strip()
-        number = None if place else parse_number(cell, shape)
+        number, fault = None if place else parse_number(cell, shape), ""
         if word in place:
             values[at, place[word]] = 1.0
         elif number is not None and np.isinf(number):
-            line = at + shape.first_line
-            raise InvalidInputError(
-                f"{path}: line {line}, column {column.name!r}: {word} is infinite"
-            )
+            fault = f"{word} is infinite"
         elif number is not None and number == number:
             values[at] = number
         elif not is_gap(cell, words=bool(place)):
             known = f"one of {', '.join(column.words[:10])}" if place else "a number"
-            raise InvalidInputError(
-                f"{path}: line {at + shape.first_line}, column {column.name!r}: {word!r} is not "
-                f"{known}"
-            )
+            fault = f"{word!r} is not {known}"
         elif not gaps and column.fill is None:
-            raise InvalidInputError(
-                f"{path}: line {at + shape.first_line}, column {column.name!r}: a gap; {advice}"
-            )
+            fault = f"a gap; {advice}"
         elif not place:
             values[at] = np.nan if column.fill is None else column.fill
+        if fault:
+            line = at + shape.first_line
+            raise InvalidInputError(f"{path}: line {line}, column {column.name!r}: {fault}")
     return values
 
 

@@ -139,9 +139,8 @@ class Scaling(nn.Module):
 
     def __init__(self, step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype):
         super().__init__()
-        for name, part in (("factor", step.factors), ("offset", step.offsets)):
-            array = part.reshape(shape) if part.size > 1 else part.reshape(())
-            self.register_buffer(name, torch.tensor(array, dtype=dtype))
+        for name, part in zip(("factor", "offset"), step.scaling(shape), strict=True):
+            self.register_buffer(name, torch.tensor(part, dtype=dtype))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs * self.factor + self.offset
