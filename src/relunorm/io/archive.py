@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
-from relunorm.errors import ModelFileError, RelunormError, optional_packages
+from relunorm.errors import SENSELESS, ModelFileError, RelunormError, optional_packages
 from relunorm.io.graph.lower import CannotLower
 from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
@@ -174,7 +174,7 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
         )
     except RelunormError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except SENSELESS as error:
         raise ModelFileError(f"{origin}: the header is damaged ({error!r})") from None
 
 

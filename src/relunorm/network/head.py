@@ -20,20 +20,9 @@ from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.matrix import Array
 
 StepKind = Literal[
-    "pair",
-    "softmax",
-    "log_softmax",
-    "argmax",
-    "sigmoid",
-    "log_sigmoid",
-    "tanh",
-    "softplus",
-    "exp",
-    "scale",
-    "clip",
-    "greater",
-    "round",
-]
+    "pair", "softmax", "log_softmax", "argmax", "sigmoid", "log_sigmoid", "tanh", "softplus", "exp",
+    "scale", "clip", "greater", "round",
+]  # fmt: skip
 
 EPS = float(np.finfo(np.float64).eps)
 

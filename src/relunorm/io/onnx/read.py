@@ -15,11 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from relunorm.errors import (
-    InvalidNetworkError,
-    ModelFileError,
-    RelunormError,
-)
+from relunorm.errors import SENSELESS, InvalidNetworkError, ModelFileError, RelunormError
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph import heads
@@ -309,9 +305,7 @@ def _apply(node: Node, rounds: bool, rows: set[str]) -> list[Any]:
         return [evaluate(node)]
     try:
         result = (AFTER.get(node.kind) or OPERATIONS[node.kind])(node)
-    except RelunormError as error:
-        raise ModelFileError(f"{node.place}: {error}") from error
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError) as error:
+    except (RelunormError, *SENSELESS) as error:
         raise ModelFileError(f"{node.place}: {error}") from error
     results = result if isinstance(result, list) else [result]
     live = [value.shape for value in results if isinstance(value, Tensor | Headed)]

@@ -175,12 +175,10 @@ def _conv(
     geometry = _geometry(kernel, stride, even, dilation)
     if padding == "same":  # with steps of 1 any sizes of the input will do
         geometry = geometry.padded(meaning.same_padding(kernel, geometry))
-    offset = None if bias is None else constant(bias, "bias")
-
-    def convolve(x: Tensor) -> Tensor:
-        return site.low.convolve(x, matrix, offset, geometry, groups)
-
-    return _with_batch(site, input, axes, convolve)
+    offset, low = None if bias is None else constant(bias, "bias"), site.low
+    return _with_batch(
+        site, input, axes, lambda x: low.convolve(x, matrix, offset, geometry, groups)
+    )
 
 
 def _conv_transpose(
@@ -199,13 +197,11 @@ def _conv_transpose(
     geometry, extra = _geometry(matrix.shape[2:], stride, padding, dilation), output_padding
     pads = [(p, p - more) for (p, _), more in zip(geometry.pads, spread(extra, axes), strict=True)]
     geometry = geometry.padded(pads)
-    offset = None if bias is None else constant(bias, "bias")
+    offset, low = None if bias is None else constant(bias, "bias"), site.low
     outward = outputs_first(matrix, groups)
-
-    def convolve(x: Tensor) -> Tensor:
-        return convolve_transposed(site.low, x, outward, offset, geometry, groups)
-
-    return _with_batch(site, input, axes, convolve)
+    return _with_batch(
+        site, input, axes, lambda x: convolve_transposed(low, x, outward, offset, geometry, groups)
+    )
 
 
 def _resample(name: str, site: Site, **arguments: Any) -> Tensor:
