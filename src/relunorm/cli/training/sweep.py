@@ -46,9 +46,7 @@ def sweep(
         Path | None,
         typer.Option(help="SQLite file that keeps finished runs; they are not run again."),
     ] = None,
-    backend: Annotated[
-        str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
-    ] = None,
+    backend: options.Runs = None,
     scheduler: options.Scheduler = None,
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Runs at a time; all cores if omitted.")

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
-from relunorm.io.graph.operations import Array
+from relunorm.io.graph.operations import Array, reshaped
 from relunorm.io.graph.windows import convolution
 from relunorm.network.structure import Geometry
 
@@ -44,9 +44,7 @@ def matmul(low: Lowering, a: Any, b: Any) -> Any:
         shape = product.shape
         if constant.ndim == 1:
             shape = () if len(x.shape) == 1 else (*shape[:-2], shape[-1])
-    return (
-        product if shape == product.shape else low.rearrange(product, product.index.reshape(shape))
-    )
+    return reshaped(low, product, shape)
 
 
 def einsum(low: Lowering, equation: str, values: Sequence[Any]) -> Tensor:
@@ -69,15 +67,10 @@ def einsum(low: Lowering, equation: str, values: Sequence[Any]) -> Tensor:
 
     def spread(array: Array, term: str) -> Array:
         """The entries of a factor at every place of the sum."""
-        for letter in dict.fromkeys(term):
-            where = [a for a, other in enumerate(term) if other == letter]
-            while len(where) > 1:
-                array = np.moveaxis(np.diagonal(array, 0, where[0], where[1]), -1, where[0])
-                term = term[: where[1]] + term[where[1] + 1 :]
-                where = [a for a, other in enumerate(term) if other == letter]
-        order = [term.index(letter) for letter in letters if letter in term]
-        shape = [array.shape[term.index(c)] if c in term else 1 for c in letters]
-        return np.broadcast_to(array.transpose(order).reshape(shape), full).ravel()
+        axes = [letters.index(letter) for letter in term]
+        once = sorted(set(axes))  # of an axis named twice the diagonal
+        array = np.expand_dims(np.einsum(array, axes, once), [*set(range(len(full))) - set(once)])
+        return np.broadcast_to(array, full).ravel()
 
     weight = np.ones(math.prod(full))
     known: set[str] = set()
