@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import real_numbers
-from relunorm.display.shown import plain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector, frozen
 
@@ -137,7 +136,8 @@ class Domain(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Kind and `fields`, JSON-safe; every float64 survives the round trip."""
-        return {"kind": self.kind, **dict(zip(self.fields, plain(self.numbers), strict=True))}
+        numbers = [np.asarray(part).tolist() for part in self.numbers]
+        return {"kind": self.kind, **dict(zip(self.fields, numbers, strict=True))}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Domain:
