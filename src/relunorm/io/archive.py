@@ -77,11 +77,7 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
         {
             "name": layer.name,
             "shape": list(layer.shape),
-            "activation": {
-                "kind": layer.activation.kind,
-                "slope": layer.activation.slope,
-                "at_zero": layer.activation.at_zero,
-            },
+            "activation": asdict(layer.activation),
             **put(layer.affine, f"layer{index}"),
             **origin(layer, f"layer{index}"),
         }
