@@ -6,7 +6,7 @@ one row, and answers as an equal polytope does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -90,13 +90,6 @@ class Ellipsoid(Domain):
         steps /= np.linalg.norm(steps, axis=1, keepdims=True)
         return self.middle + self.axes * steps * rng.random((count, 1)) ** (1 / self.dimension)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "middle": self.middle.tolist(), "axes": self.axes.tolist()}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Ellipsoid:
-        return cls(document["middle"], document["axes"])
-
 
 class Simplex(Domain):
     """All x >= 0 with sum x <= 1: the box [0, 1]^d and one row."""
@@ -122,8 +115,8 @@ class Simplex(Domain):
         return 1.0
 
     @property
-    def numbers(self) -> tuple[Array, ...]:
-        return (np.array([float(self.size)]),)
+    def numbers(self) -> tuple[int]:
+        return (self.size,)
 
     @property
     def half_spaces(self) -> tuple[Array, Array]:  # type: ignore[override]
@@ -157,13 +150,6 @@ class Simplex(Domain):
     def sample(self, count: int, random_state: RandomState = None) -> Array:
         rng = np.random.default_rng(random_state)
         return self.project(rng.dirichlet(np.ones(self.size + 1), count)[:, 1:])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "size": self.size}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Simplex:
-        return cls(int(document["size"]))
 
 
 PLACE = Ellipsoid([0.25, -0.5], [1.5, 0.5])

@@ -13,6 +13,10 @@ class RelunormError(Exception):
     """Base of all errors raised by relunorm."""
 
 
+#: What arguments that make no sense together raise: those of a damaged file, or of a wrong graph.
+SENSELESS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class InvalidNetworkError(RelunormError, ValueError):
     """A network whose parts do not fit together, or whose numbers are not finite."""
 

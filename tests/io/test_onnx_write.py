@@ -16,6 +16,7 @@ from strategies import networks
 import relunorm as rn
 from relunorm.io.graph.lower import Lowering
 from relunorm.network import RELU
+from relunorm.network.structure import Geometry
 
 
 def runtime(path: Path, X: NDArray[np.float64], network: rn.Network, dtype: str) -> np.ndarray:
@@ -49,9 +50,10 @@ def test_convolutions_are_written_as_convolutions(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     low = Lowering((1, 2, 9, 8))
     weight, bias = rng.normal(size=(4, 2, 3, 3)), rng.normal(size=4)
-    x = low.convolve(low.input, weight, bias, [2, 1], [(1, 1)] * 2, [1, 1], 1)
+    geometry = Geometry((3, 3), [2, 1], [(1, 1)] * 2, [1, 1])
+    x = low.convolve(low.input, weight, bias, geometry, 1)
     x = low.activate(x, RELU, "conv1")
-    skip = low.convolve(x, rng.normal(size=(4, 1, 1, 1)), None, [1, 1], [(0, 0)] * 2, [1, 1], 4)
+    skip = low.convolve(x, rng.normal(size=(4, 1, 1, 1)), None, Geometry.plain((1, 1)), 4)
     network = low.finish(low.add(x, skip), input_shape=(2, 9, 8), origin="")
     rn.save(network, tmp_path / "conv.onnx")
     kinds = [node.op_type for node in onnx.load(tmp_path / "conv.onnx").graph.node]

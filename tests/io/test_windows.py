@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import Lowering
 from relunorm.io.graph.windows import convolution, recover_convolution, sliding_windows
+from relunorm.network.structure import Geometry
 
 
 @st.composite
@@ -42,9 +43,8 @@ def test_convolution_matrix_equals_torch(g: dict) -> None:  # type: ignore[type-
     channels, outs = g["per_group"] * g["groups"], g["outs"] * g["groups"]
     weight = rng.normal(size=(outs, g["per_group"], *g["kernel"]))
     pads = [(p, p) for p in g["pads"]]
-    matrix, shape = convolution(
-        weight, (channels, *g["spatial"]), g["stride"], pads, g["dilation"], g["groups"]
-    )
+    geometry = Geometry(g["kernel"], g["stride"], pads, g["dilation"])
+    matrix, shape = convolution(weight, (channels, *g["spatial"]), geometry, g["groups"])
     x = rng.normal(size=(1, channels, *g["spatial"]))
     conv = F.conv1d if len(g["kernel"]) == 1 else F.conv2d
     expected = conv(
@@ -61,12 +61,7 @@ def test_convolution_matrix_equals_torch(g: dict) -> None:  # type: ignore[type-
     found = recover_convolution(matrix, (channels, *g["spatial"]), shape)
     if found is not None:  # what is found is always the very same matrix
         again, _ = convolution(
-            found.weight,
-            (channels, *g["spatial"]),
-            found.stride,
-            found.pads,
-            found.dilation,
-            found.groups,
+            found.weight, (channels, *g["spatial"]), found.geometry, found.groups
         )
         assert abs(again - matrix).max() == 0 if matrix.nnz else True
 
@@ -78,11 +73,12 @@ def test_ordinary_convolutions_are_recovered(groups: int, stride: int, pad: int)
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(8, 4 // groups, 3, 3))
     pads = [(pad, pad)] * 2
-    matrix, shape = convolution(weight, (4, 9, 9), [stride] * 2, pads, [1, 1], groups)
+    geometry = Geometry((3, 3), [stride] * 2, pads, [1, 1])
+    matrix, shape = convolution(weight, (4, 9, 9), geometry, groups)
     found = recover_convolution(matrix, (4, 9, 9), shape)
     assert found is not None
     assert found.groups == groups
-    assert found.stride == (stride, stride)
+    assert found.geometry.stride == (stride, stride)
     np.testing.assert_array_equal(found.weight, weight)
 
 
@@ -102,7 +98,8 @@ def test_convolutions_of_few_positions_are_recovered(
     spatial: Any, kernel: Any, stride: Any, pads: Any, dilation: Any, groups: int
 ) -> None:
     weight = np.random.default_rng(1).normal(size=(4, 2 // groups, *kernel))
-    matrix, shape = convolution(weight, (2, *spatial), stride, pads, dilation, groups)
+    geometry = Geometry(kernel, stride, pads, dilation)
+    matrix, shape = convolution(weight, (2, *spatial), geometry, groups)
     found = recover_convolution(matrix, (2, *spatial), shape)
     assert found is not None
     assert found.groups == groups
@@ -111,7 +108,8 @@ def test_convolutions_of_few_positions_are_recovered(
 
 def test_one_window_that_leaves_inputs_out_is_recovered() -> None:
     weight = np.random.default_rng(1).normal(size=(3, 2, 3, 3))
-    matrix, shape = convolution(weight, (2, 3, 4), (3, 3), [(1, 1), (0, 0)], (1, 1), 1)
+    geometry = Geometry((3, 3), (3, 3), [(1, 1), (0, 0)], (1, 1))
+    matrix, shape = convolution(weight, (2, 3, 4), geometry, 1)
     assert shape == (3, 1, 1)
     found = recover_convolution(matrix, (2, 3, 4), shape)
     assert found is not None
@@ -120,7 +118,7 @@ def test_one_window_that_leaves_inputs_out_is_recovered() -> None:
 
 def test_a_changed_weight_is_no_convolution() -> None:
     weight = np.random.default_rng(0).normal(size=(2, 1, 3, 3))
-    matrix, shape = convolution(weight, (1, 8, 8), [1, 1], [(0, 0)] * 2, [1, 1], 1)
+    matrix, shape = convolution(weight, (1, 8, 8), Geometry.plain((3, 3)), 1)
     matrix.data[5] += 2.0**-40
     assert recover_convolution(matrix, (1, 8, 8), shape) is None
 
@@ -135,7 +133,7 @@ def test_pooling_equals_torch(g: dict, ceil: bool, count_padding: bool) -> None:
     ones = [1] * len(pads)
     both = [(p, p) for p in pads]
     low = Lowering(x.shape)
-    windows = sliding_windows(g["spatial"], g["kernel"], g["stride"], both, ones, ceil)
+    windows = sliding_windows(g["spatial"], Geometry(g["kernel"], g["stride"], both, ones, ceil))
     averaged = low.finish(
         low.average(low.input, windows, count_padding), input_shape=x.shape[1:], origin=""
     )
@@ -146,7 +144,8 @@ def test_pooling_equals_torch(g: dict, ceil: bool, count_padding: bool) -> None:
     np.testing.assert_allclose(averaged(x), expected.reshape(1, -1), atol=1e-12)
 
     low = Lowering(x.shape)
-    windows = sliding_windows(g["spatial"], g["kernel"], g["stride"], both, g["dilation"], ceil)
+    dilated = Geometry(g["kernel"], g["stride"], both, g["dilation"], ceil)
+    windows = sliding_windows(g["spatial"], dilated)
     if windows.valid.any(axis=1).all():
         pooled = low.finish(
             low.max_pool(low.input, windows, "pool"), input_shape=x.shape[1:], origin=""
@@ -172,4 +171,4 @@ def test_pooling_equals_torch(g: dict, ceil: bool, count_padding: bool) -> None:
 )
 def test_senseless_windows_are_refused(spatial, kernel, stride, pads, dilation) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidNetworkError):
-        sliding_windows(spatial, kernel, stride, pads, dilation)
+        sliding_windows(spatial, Geometry(kernel, stride, pads, dilation))

@@ -88,28 +88,9 @@ def warm_up(json: options.Json = False) -> None:
 
 
 for _command in (
-    report,
-    info,
-    convert,
-    normalize,
-    export,
-    compare,
-    check,
-    certify,
-    sensitivity,
-    fingerprint,
-    verify,
-    regions,
-    region,
-    lipschitz,
-    maximize,
-    geometry,
-    papers,
-    fit,
-    diagnose,
-    sweep,
-    warm_up,
-):
+    report, info, convert, normalize, export, compare, check, certify, sensitivity, fingerprint,
+    verify, regions, region, lipschitz, maximize, geometry, papers, fit, diagnose, sweep, warm_up,
+):  # fmt: skip
     app.command(cls=Command, epilog=EPILOGS[_command])(_command)
 
 app.add_typer(dying)

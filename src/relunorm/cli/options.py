@@ -37,6 +37,10 @@ Jobs = Annotated[
 Backend = Annotated[
     str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
 ]
+#: Of what runs in processes anyway.
+Runs = Annotated[
+    str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
+]
 Scheduler = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
 ]

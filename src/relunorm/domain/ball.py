@@ -35,13 +35,6 @@ Array = NDArray[np.float64]
 ZERO = Fraction(0)
 
 
-def one_number(value: Any) -> Any:
-    """A number of a document, or of an array with one entry."""
-    if np.size(value) != 1:
-        raise InvalidDomainError(f"the radius has {np.size(value)} entries, expected one number")
-    return np.ravel(value)[0].item() if isinstance(value, np.ndarray) else value
-
-
 @dataclass(frozen=True, eq=False, init=False)
 class Around(Domain):
     """A domain around a point: what balls of every norm share."""
@@ -135,13 +128,6 @@ class Ball(Around):
             return side, side
         return (-1, 1) if gap < 0 else (min(side, 0), max(side, 0))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "center": self.middle.tolist(), "radius": self.reach}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Ball:
-        return cls(document["center"], one_number(document["radius"]))
-
     @cached_property
     def bounding_box(self) -> Box:
         return Box(*ends_outward(self.middle, self.reach))
@@ -151,8 +137,8 @@ class Ball(Around):
         return self.middle + self.reach * rows / np.where(length > 0, length, 1.0)
 
     @property
-    def numbers(self) -> tuple[Array, ...]:
-        return self.middle, np.array([self.reach])
+    def numbers(self) -> tuple[Vector, float]:
+        return self.middle, self.reach
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)
@@ -228,24 +214,14 @@ class NormBall(Around):
     def _nudged(self, near: NDArray[np.float32]) -> NDArray[np.float32]:
         return self.box._nudged(near)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "center": self.middle.tolist(),
-            "radius": self.reach,
-            "norm": self.norm,
-            "lo": self.box.lo.tolist(),
-            "hi": self.box.hi.tolist(),
-        }
-
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> NormBall:
-        radius, norm = one_number(document["radius"]), one_number(document["norm"])
-        return cls(document["center"], radius, norm, Box(document["lo"], document["hi"]))
+        center, radius, norm, lo, hi = cls._read(document)
+        return cls(center, radius, norm, Box(lo, hi))
 
     @property
-    def numbers(self) -> tuple[Array, ...]:
-        return self.middle, np.array([self.reach, self.norm]), self.box.lo, self.box.hi
+    def numbers(self) -> tuple[Vector, float, int, Vector, Vector]:
+        return self.middle, self.reach, self.norm, self.box.lo, self.box.hi
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)

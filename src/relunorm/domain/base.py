@@ -129,14 +129,34 @@ class Domain(ABC):
         """The ends of a box that holds the domain, in real arithmetic; they are sides of it where
         it is `flat_sided`."""
 
+    @property
     @abstractmethod
+    def numbers(self) -> tuple[Any, ...]:
+        """What `fields` names: all that tells this domain from others of its kind."""
+
     def to_dict(self) -> dict[str, Any]:
         """Kind and `fields`, JSON-safe; every float64 survives the round trip."""
+        numbers = [np.asarray(part).tolist() for part in self.numbers]
+        return {"kind": self.kind, **dict(zip(self.fields, numbers, strict=True))}
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Domain:
         """The domain of a document, or of the arrays of a file, by the names in `fields`."""
+        return cls(*cls._read(document))
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any]) -> list[Any]:
+        """The numbers of a document; of an array with one entry that one."""
+        found = []
+        for name, axes in cls.fields.items():
+            value = document[name]
+            if not axes and np.size(value) != 1:
+                raise InvalidDomainError(
+                    f"the {name} has {np.size(value)} entries, expected one number"
+                )
+            one = not axes and isinstance(value, np.ndarray)
+            found.append(np.ravel(value)[0].item() if one else value)
+        return found
 
     @property
     def as_box(self) -> Box | None:
@@ -218,11 +238,6 @@ class Domain(ABC):
         """The point moved by one place where rounding took it over a side."""
         return near
 
-    @property
-    @abstractmethod
-    def numbers(self) -> tuple[NDArray[np.float64], ...]:
-        """Everything that tells this domain from others of its kind."""
-
     @cached_property
     def digest(self) -> str:
         """sha256 of the kind and the numbers, as hex; the text of a domain shows only a few digits.
@@ -231,7 +246,7 @@ class Domain(ABC):
         >>> Box([0.0], [1.0]).digest == Box([-0.0], [1.0]).digest != Box([0.0], [2.0]).digest
         True
         """
-        parts = self.numbers
+        parts = [np.atleast_1d(np.asarray(part, dtype=np.float64)) for part in self.numbers]
         h = hashlib.sha256(repr((type(self).__name__, [p.shape for p in parts])).encode())
         for part in parts:
             h.update(np.ascontiguousarray(part + 0.0).data)  # -0.0 is 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,13 +136,6 @@ class Box(Domain):
 
     def outer_ends(self) -> tuple[Vector, Vector]:
         return self.lo, self.hi
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "lo": self.lo.tolist(), "hi": self.hi.tolist()}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Box:
-        return cls(document["lo"], document["hi"])
 
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -112,13 +111,6 @@ class Polytope(Domain):
 
     def outer_ends(self) -> tuple[Vector, Vector]:
         return ends_by_duality(self.A, self.b, box_duals(self.A, self.b))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "A": self.A.tolist(), "b": self.b.tolist()}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Polytope:
-        return cls(document["A"], document["b"])
 
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
-from relunorm.errors import ModelFileError, RelunormError, optional_packages
+from relunorm.errors import SENSELESS, ModelFileError, RelunormError, optional_packages
 from relunorm.io.graph.lower import CannotLower
 from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
@@ -77,11 +77,7 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
         {
             "name": layer.name,
             "shape": list(layer.shape),
-            "activation": {
-                "kind": layer.activation.kind,
-                "slope": layer.activation.slope,
-                "at_zero": layer.activation.at_zero,
-            },
+            "activation": asdict(layer.activation),
             **put(layer.affine, f"layer{index}"),
             **origin(layer, f"layer{index}"),
         }
@@ -174,7 +170,7 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
         )
     except RelunormError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except SENSELESS as error:
         raise ModelFileError(f"{origin}: the header is damaged ({error!r})") from None
 
 
@@ -209,10 +205,6 @@ def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> St
         mx.as_floats(array(fields[key])) if key in fields else None for key in ("weight", "bias")
     )
     geometry = fields.get("geometry")
-    if geometry is not None:
-        pads = tuple((int(a), int(b)) for a, b in geometry["pads"])
-        sizes = {key: _ints(geometry[key]) for key in ("kernel", "stride", "dilation")}
-        geometry = Geometry(**sizes, pads=pads, ceil=bool(geometry["ceil"]))
     activation = fields.get("activation")
     low, high = fields.get("ends", (None, None))
     return Step(
@@ -222,7 +214,7 @@ def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> St
         str(fields.get("name", "")),
         weight,
         bias,
-        geometry,
+        None if geometry is None else Geometry(**geometry),
         int(fields.get("groups", 1)),
         bool(fields.get("count_padding", False)),
         None if activation is None else Activation(**activation),

@@ -20,20 +20,9 @@ from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.matrix import Array
 
 StepKind = Literal[
-    "pair",
-    "softmax",
-    "log_softmax",
-    "argmax",
-    "sigmoid",
-    "log_sigmoid",
-    "tanh",
-    "softplus",
-    "exp",
-    "scale",
-    "clip",
-    "greater",
-    "round",
-]
+    "pair", "softmax", "log_softmax", "argmax", "sigmoid", "log_sigmoid", "tanh", "softplus", "exp",
+    "scale", "clip", "greater", "round",
+]  # fmt: skip
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -99,6 +88,11 @@ class Step:
         """The offsets of a scaling."""
         return np.array(self.numbers[len(self.numbers) // 2 :])
 
+    def scaling(self, shape: Sequence[int]) -> tuple[Array, Array]:
+        """Factors and offsets of a scaling in the shape of an output, or one number for all."""
+        own = tuple(shape) if len(self.numbers) > 2 else ()
+        return self.factors.reshape(own), self.offsets.reshape(own)
+
     def apply(self, values: Array) -> Array:
         """The step on a batch of shape (n, *shape of one output)."""
         axis = self.axis + 1
@@ -111,8 +105,8 @@ class Step:
         if self.kind == "argmax":
             return values.argmax(axis=axis).astype(np.float64)
         if self.kind == "scale":
-            shape = (-1, *values.shape[1:]) if len(self.numbers) > 2 else (1,)
-            return values * self.factors.reshape(shape) + self.offsets.reshape(shape)
+            factor, offset = self.scaling(values.shape[1:])
+            return values * factor + offset
         return _entrywise(self, values)
 
     def __str__(self) -> str:
@@ -459,9 +453,8 @@ def _step_interval(step: Step, low: Array, high: Array) -> tuple[Array, Array]:
     ends = np.stack([step.apply(low), step.apply(high)])
     size = np.maximum(np.abs(low), np.abs(high))
     if step.kind == "scale":
-        shape = (-1, *low.shape[1:]) if len(step.numbers) > 2 else (1,)
-        size = size * np.abs(step.factors.reshape(shape)) + np.abs(step.offsets.reshape(shape))
-        room = 4 * EPS * size
+        factor, offset = step.scaling(low.shape[1:])
+        room = 4 * EPS * (size * np.abs(factor) + np.abs(offset))
     else:
         room = 16 * EPS * np.abs(ends).max(axis=0)
     return ends.min(axis=0) - room, ends.max(axis=0) + room

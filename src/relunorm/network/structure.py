@@ -25,15 +25,48 @@ StepKind = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Geometry:
-    """Where the windows of a convolution or pooling lie, one entry per spatial axis."""
+    """Where the windows of a convolution or pooling lie, one entry per spatial axis.
+
+    Args:
+        pads: zeros before and after each axis; behind a transposed convolution what is cut off.
+        ceil: whether a last window may hang over the end.
+    """
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
     dilation: tuple[int, ...]
-    ceil: bool = False
+    ceil: bool
+
+    def __init__(
+        self,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilation: Sequence[int],
+        ceil: bool = False,
+    ):
+        for name, given in (("kernel", kernel), ("stride", stride), ("dilation", dilation)):
+            object.__setattr__(self, name, tuple(int(n) for n in given))
+        object.__setattr__(self, "pads", tuple((int(a), int(b)) for a, b in pads))
+        object.__setattr__(self, "ceil", bool(ceil))
+
+    @classmethod
+    def plain(cls, kernel: Sequence[int], stride: Sequence[int] = ()) -> Geometry:
+        """Windows without padding or dilation, a step of 1 apart unless a stride is given."""
+        ones = [1] * len(kernel)
+        return cls(kernel, stride or ones, [(0, 0)] * len(kernel), ones)
+
+    def padded(self, pads: Sequence[tuple[int, int]]) -> Geometry:
+        """The same windows with other padding."""
+        return Geometry(self.kernel, self.stride, pads, self.dilation, self.ceil)
+
+    @property
+    def axes(self) -> list[tuple[int, int, tuple[int, int], int]]:
+        """Kernel, stride, pads and dilation of each axis."""
+        return list(zip(self.kernel, self.stride, self.pads, self.dilation, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,10 +217,9 @@ class Recorder:
         if found is None or len(axes) < 2:
             return None
         ones = (1,) * (len(axes) - 1)
-        geometry = Geometry(ones, ones, ((0, 0),) * len(ones), ones)
         kernel, count = found[0].reshape(-1, 1, *ones), len(found[0])
         step = Step("conv", (inner,), arrays[0].shape, weight=kernel, bias=found[1],
-                    geometry=geometry, groups=count)  # fmt: skip
+                    geometry=Geometry.plain(ones), groups=count)  # fmt: skip
         return self.permute(self._put(step), axes)
 
     def pool(
@@ -221,9 +253,7 @@ class Recorder:
             x = self.steps[x].inputs[0]
         channels, *spatial = self.steps[x].shape
         shape = (channels, *(n * s for n, s in zip(spatial, scales, strict=True)))
-        ones, nothing = (1,) * len(scales), ((0, 0),) * len(scales)
-        geometry = Geometry(scales, scales, nothing, ones)
-        return self._put(Step("upsample", (x,), shape, geometry=geometry))
+        return self._put(Step("upsample", (x,), shape, geometry=Geometry.plain(scales, scales)))
 
     def act(self, x: int | None, activation: Activation, name: str, layer: int) -> int | None:
         """An activation, entry by entry."""
@@ -360,10 +390,8 @@ def _sums(products: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _count(spatial: Sequence[int], geometry: Geometry) -> tuple[int, ...]:
     """How many windows fit each axis, none hanging over the end."""
-    parts = zip(
-        spatial, geometry.kernel, geometry.stride, geometry.pads, geometry.dilation, strict=True
-    )
-    return tuple((n + a + b - d * (k - 1) - 1) // s + 1 for n, k, s, (a, b), d in parts)
+    parts = zip(spatial, geometry.axes, strict=True)
+    return tuple((n + a + b - d * (k - 1) - 1) // s + 1 for n, (k, s, (a, b), d) in parts)
 
 
 def axes_of(index: NDArray[np.intp], shape: Sequence[int]) -> tuple[int, ...] | None:

@@ -36,19 +36,6 @@ class Case:
     inner: Case | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Cases:
-    """What to ask, and of which network.
-
-    Args:
-        network: the model, with some inputs as further outputs where a constraint needs them.
-        cases: asked one after the other; none if bounds or constants rule every alternative out.
-    """
-
-    network: Network
-    cases: tuple[Case, ...]
-
-
 #: An atom, and whether ``<`` is to be moved inward.
 Read = tuple[Linear, bool]
 
@@ -142,8 +129,9 @@ def _end(limit: Fraction, inward: bool) -> float:
     return float(np.nextafter(end, -np.inf)) if inward else end
 
 
-def make_cases(assertions: Assertions, network: Network) -> Cases:
-    """The questions of a property file about a network."""
+def make_cases(assertions: Assertions, network: Network) -> tuple[Network, list[Case]]:
+    """The network, with some inputs as further outputs where a constraint needs them, and what to
+    ask of it: nothing if bounds or constants rule every alternative out."""
     _check_sizes(assertions, network)
     atoms = [*assertions.common, *(a for part in assertions.alternatives for a in part)]
     readings = (False, True) if any(atom.strict for atom in atoms) else (False,)
@@ -161,19 +149,11 @@ def make_cases(assertions: Assertions, network: Network) -> Cases:
     if not together and contradiction is not None:
         raise contradiction
     places = [(_place(assertions, alike), alike) for alike in together.values()]
-    mixed = sorted(
-        {
-            number
-            for _, alike in places
-            for sides in alike
-            for side in sides
-            for atom, _ in side.outputs
-            for kind, number in atom.weights
-            if kind == "X"
-        }
-    )
+    both = [side for _, alike in places for sides in alike for side in sides]
+    read = {name for side in both for atom, _ in side.outputs for name in atom.weights}
+    mixed = sorted(number for kind, number in read if kind == "X")
     cases = [_case(place, alike, network.output_size, mixed) for place, alike in places]
-    return Cases(_with_inputs(network, mixed), tuple(cases))
+    return _with_inputs(network, mixed), cases
 
 
 def _place(assertions: Assertions, alike: list[list[_Side]]) -> list[Domain | None]:

@@ -117,10 +117,10 @@ def check(
     network: Network = _plain(model)
     place = Placement(workers, backend, scheduler)
     assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
-    asked = make_cases(assertions, network)
+    asked, cases = make_cases(assertions, network)
     clock = Clock(time_limit)
     Teller(progress, clock).compile("the search", warm_up)
-    questions = [_Question(asked.network, case, random_state, place) for case in asked.cases]
+    questions = [_Question(asked, case, random_state, place) for case in cases]
     with place.entered():
         _ask(questions, clock, progress)
     verdicts = [q.verdict for q in questions]
@@ -247,17 +247,17 @@ class CheckProof(Document):
         assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
         if _fingerprint(assertions) != self.fingerprint:
             return Replayed(False, np.inf, 0, "the proof is about another property")
-        asked = make_cases(assertions, network)
-        if len(asked.cases) != len(self.parts):
+        asked, cases = make_cases(assertions, network)
+        if len(cases) != len(self.parts):
             return Replayed(False, np.inf, 0, "the proof has parts too many or too few")
         upper, nodes = -np.inf, 0
-        for number, (case, part) in enumerate(zip(asked.cases, self.parts, strict=True)):
+        for number, (case, part) in enumerate(zip(cases, self.parts, strict=True)):
             if not _same(case, part):
                 reason = f"part {number} is about another domain or other goals"
                 return Replayed(False, np.inf, nodes, reason)
             if not (part.limit < 0.0 or (part.limit == 0.0 and part.strict)):
                 return Replayed(False, np.inf, nodes, f"part {number} claims too little")
-            found = part.verify(asked.network)
+            found = part.verify(asked)
             nodes, upper = nodes + found.nodes, max(upper, found.upper)
             if not found.holds:
                 return Replayed(False, found.upper, nodes, f"part {number}: {found.reason}")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import plain
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite
 
 Array = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def _remedy(
     best, words = max(((score(found), words) for words, found in tried), default=(-np.inf, ""))
     if not best >= baseline + GAIN * (1 - baseline):
         return None
-    return {"words": words, "score": finite(best)}
+    return {"words": words, "score": plain(best)}
 
 
 def _answers(case: Case, x: Array) -> Iterator[tuple[str, Array]]:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.display.shown import entries
+from relunorm.display.shown import entries, plain
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite
 
 Array = NDArray[np.float64]
 
@@ -60,14 +59,14 @@ class Plane:
             return []
         places = (self.marked - self.origin) @ np.stack([self.u, self.v]).T
         return [
-            {"name": name, "at": [finite(v) for v in place]}
+            {"name": name, "at": plain(place)}
             for name, place in zip(self.marks, places, strict=True)
         ]
 
 
 def printed(vector: Array) -> list[float | int | None] | None:
     """A point of the input space for the document; None where it has too many coordinates."""
-    return [finite(x) for x in vector] if len(vector) <= PRINTED else None
+    return plain(vector) if len(vector) <= PRINTED else None
 
 
 def choose_plane(case: Case) -> Plane:

@@ -87,23 +87,12 @@ def export(
         )
     with showing("export", json or quiet) as show:
         made = to_c(
-            network,
-            place,
-            bits=bits,
-            epsilon=epsilon,
-            target=target,
+            network, place, bits=bits, epsilon=epsilon, target=target,
             style=style,  # type: ignore[arg-type]
-            floats=floats,
-            classes=classes,
-            name=name,
-            input_shift=_shifts(input_shift),
-            integer_inputs=integer_inputs,
-            shrink=not keep,
-            flash=flash,
-            ram=ram,
-            parts=parts,
+            floats=floats, classes=classes, name=name, input_shift=_shifts(input_shift),
+            integer_inputs=integer_inputs, shrink=not keep, flash=flash, ram=ram, parts=parts,
             progress=show,
-        )
+        )  # fmt: skip
     if onnx:
         made.save_onnx(out)
     else:

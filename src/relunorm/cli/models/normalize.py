@@ -92,19 +92,11 @@ def normalize(
         dtype = "float64" if double else "float32"
     with showing("looking at units", json or quiet) as show:
         result = run(
-            network,
-            form,
-            place,
-            eps=eps,
-            architecture="keep" if keep else "any",
+            network, form, place, eps=eps, architecture="keep" if keep else "any",
             prefer=prefer,  # type: ignore[arg-type]
-            pure=pure,
-            split=split,
-            exact=exact,
             dtype=dtype,  # type: ignore[arg-type]
-            time_limit=time_limit,
-            progress=show,
-        )
+            pure=pure, split=split, exact=exact, time_limit=time_limit, progress=show,
+        )  # fmt: skip
     content, sizes = _written(result.network, target, dtype), None
     if before is not None and source.suffix == Path(target).suffix:
         sizes = before, len(content)

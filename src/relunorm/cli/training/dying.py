@@ -98,16 +98,9 @@ def sweep(
     from relunorm.papers.dying.target_scales import load_tables
 
     tables = load_tables(data or ["diabetes"], only(target, "--target"))
-    plan = Plan(
-        tuple(tables),
-        tuple(gamma or GAMMAS),
-        tuple(delta or (0.0,)),
-        by_name(optimizer) if optimizer else RULES,
-        tuple(range(seeds)),
-        hidden,
-        batch,
-        updates,
-    )
+    rules = by_name(optimizer) if optimizer else RULES
+    scales, shifts = tuple(gamma or GAMMAS), tuple(delta or (0.0,))
+    plan = Plan(tuple(tables), scales, shifts, rules, tuple(range(seeds)), hidden, batch, updates)
     run = Sweep(plan, tables, device=device, checkpoint=checkpoint, every=every)
 
     with showing("training", json or quiet) as show:

@@ -122,7 +122,7 @@ def fit(
     Exit code 3: the time limit ended the fit before the rounds that are done without one. A limit
     that leaves time for more than those is used up, and that is a finished fit, exit code 0.
     """
-    from relunorm.cli.training.fit_table import Reading, check_filled, read, split
+    from relunorm.cli.training.fit_table import check_filled, read, split
 
     check_model_out(out)
     check_writable(plot)
@@ -137,9 +137,7 @@ def fit(
             "--pieces says how many units there are and how they are found: leave --hidden, "
             "--solver and --alpha out"
         )
-    table = read(
-        Path(data), Reading(target or [], drop or [], classify, one_hot, missing == "median")
-    )
+    table = read(Path(data), target or [], drop or [], classify, one_hot, missing == "median")
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
     train, held = split(table, share, seed, classify)
     check_filled(train, Path(data))

@@ -168,19 +168,26 @@ def target_names(table: Table) -> list[str]:
 
 def _regression_errors(predict: Predict, train: Table, held: Table | None) -> dict[str, float]:
     """Of all outputs together, computed so that huge values do not overflow."""
+
+    def errors(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+        unit = float(np.abs(y).max()) or 1.0
+        residual = (predict(x) - y) / unit
+        total = float((((y - y.mean(axis=0)) / unit) ** 2).sum())
+        squares = float((residual**2).sum())
+        r2 = 1 - squares / total if total > 0 else math.nan
+        return unit * math.sqrt(squares / residual.size), r2
+
+    return _of_parts(("rmse", "r2"), errors, train, held)
+
+
+def _of_parts(
+    names: tuple[str, str], errors: Callable[..., Any], train: Table, held: Table | None
+) -> dict[str, float]:
+    """Two numbers of the rows that were fitted and of those held out; NaN where there are none."""
     result: dict[str, float] = {}
     for name, part in (("train", train), ("holdout", held)):
-        if part is None:
-            result[f"{name}_rmse"] = result[f"{name}_r2"] = math.nan
-            continue
-        assert part.y is not None
-        unit = float(np.abs(part.y).max()) or 1.0
-        residual = (predict(part.x) - part.y) / unit
-        centered = (part.y - part.y.mean(axis=0)) / unit
-        total = float((centered**2).sum())
-        squares = float((residual**2).sum())
-        result[f"{name}_rmse"] = unit * math.sqrt(squares / residual.size)
-        result[f"{name}_r2"] = 1 - squares / total if total > 0 else math.nan
+        found = (math.nan, math.nan) if part is None else errors(part.x, part.y)
+        result |= {f"{name}_{key}": value for key, value in zip(names, found, strict=True)}
     return result
 
 
@@ -188,16 +195,12 @@ def classification_errors(
     chances: Predict, classes: NDArray[Any], train: Table, held: Table | None
 ) -> dict[str, float]:
     """Mean log-loss and share of right answers; a class that was not fitted is impossible."""
-    result: dict[str, float] = {}
-    for name, part in (("train", train), ("holdout", held)):
-        if part is None:
-            result[f"{name}_log_loss"] = result[f"{name}_accuracy"] = math.nan
-            continue
-        assert part.y is not None
-        found = chances(part.x)
-        at = np.searchsorted(classes, part.y).clip(max=len(classes) - 1)
-        given = np.where(classes[at] == part.y, found[np.arange(len(at)), at], 0.0)
-        result[f"{name}_log_loss"] = float(-np.log(np.maximum(given, 1e-15)).mean())
-        right = classes[found.argmax(axis=1)] == part.y
-        result[f"{name}_accuracy"] = float(right.mean())
-    return result
+
+    def errors(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+        found = chances(x)
+        at = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        given = np.where(classes[at] == y, found[np.arange(len(at)), at], 0.0)
+        right = classes[found.argmax(axis=1)] == y
+        return float(-np.log(np.maximum(given, 1e-15)).mean()), float(right.mean())
+
+    return _of_parts(("log_loss", "accuracy"), errors, train, held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +16,18 @@ from relunorm.io.table.mixed import read_mixed
 FEWEST_ROWS = 3
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the user says about the table."""
-
-    targets: list[str]
-    drop: list[str]
-    classify: bool = False
-    one_hot: bool = False
-    gaps: bool = False
-
-
-def read(path: Path, how: Reading) -> Table:
+def read(
+    path: Path, targets: list[str], drop: list[str], classify: bool, one_hot: bool, gaps: bool
+) -> Table:
     """The table with its target, large enough for a fit."""
-    targets = how.targets
-    if how.classify and len(targets) > 1:
+    if classify and len(targets) > 1:
         raise InvalidInputError("--classify predicts one column; give --target once")
-    if (how.one_hot or how.gaps) and targets and path.suffix.lower() != ".npz":
-        flags = {"one_hot": how.one_hot, "gaps": how.gaps, "labels": how.classify}
-        table = read_mixed(path, targets, drop=how.drop, **flags)
+    if (one_hot or gaps) and targets and path.suffix.lower() != ".npz":
+        flags = {"one_hot": one_hot, "gaps": gaps, "labels": classify}
+        table = read_mixed(path, targets, drop=drop, **flags)
     else:
         try:
-            table = read_table(path, targets, text=how.classify, drop=how.drop)
+            table = read_table(path, targets, text=classify, drop=drop)
         except InvalidInputError as error:
             told = ("is not a number; ", "does not hold numbers", "x holds NaN")
             if not any(map(str(error).count, told)) or "; this is " in str(error):
@@ -55,13 +45,13 @@ def read(path: Path, how: Reading) -> Table:
             f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
             f"least {FEWEST_ROWS}"
         )
-    if how.classify and (table.y.ndim > 1 or (table.y != np.round(table.y)).any()):
+    if classify and (table.y.ndim > 1 or (table.y != np.round(table.y)).any()):
         fault = f"{table.y.shape[1]} columns" if table.y.ndim > 1 else "numbers with fractions"
         raise InvalidInputError(
             f"{path}: the target {table.target or 'y'!r} holds {fault}, not the classes that "
             "--classify is for; leave --classify out to predict numbers"
         )
-    if how.classify and np.ptp(table.y) == 0:
+    if classify and np.ptp(table.y) == 0:
         only = table.classes[0] if table.classes else f"{table.y[0] + 0.0:.0f}"
         raise InvalidInputError(
             f"{path}: column {table.target or 'y'!r} holds one class only, {only}; a classifier "

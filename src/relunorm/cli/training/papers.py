@@ -49,9 +49,7 @@ def papers(
         bool,
         typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default)."),
     ] = False,
-    backend: Annotated[
-        str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
-    ] = None,
+    backend: options.Runs = None,
     scheduler: Annotated[
         str | None,
         typer.Option(

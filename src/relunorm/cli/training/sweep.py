@@ -46,9 +46,7 @@ def sweep(
         Path | None,
         typer.Option(help="SQLite file that keeps finished runs; they are not run again."),
     ] = None,
-    backend: Annotated[
-        str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
-    ] = None,
+    backend: options.Runs = None,
     scheduler: options.Scheduler = None,
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Runs at a time; all cores if omitted.")
@@ -80,16 +78,9 @@ def sweep(
         typer.echo(f"relunorm: connecting to {printable(scheduler)} ...", err=True)
     with _stdout_kept_clean(json), showing("sweep", quiet or json) as progress:
         found = run(
-            function,
-            runs,
-            store=store,
-            backend=backend or "loky",
-            scheduler=scheduler,
-            workers=jobs,
-            progress=progress,
-            time_limit=time_limit,
-            retry_failed=retry_failed,
-        )
+            function, runs, store=store, backend=backend or "loky", scheduler=scheduler,
+            workers=jobs, progress=progress, time_limit=time_limit, retry_failed=retry_failed,
+        )  # fmt: skip
     document: dict[str, Any] = found.to_dict()
     if export is not None:
         document["written"] = str(found.write(export))

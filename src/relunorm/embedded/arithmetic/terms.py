@@ -23,6 +23,7 @@ from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.graph.windows import Convolution, convolution, recover_convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Affine, Network
+from relunorm.network.structure import Geometry
 
 Integers = NDArray[np.int64]
 
@@ -107,14 +108,9 @@ class Kernel(Stored):
     @cached_property
     def matrix(self) -> Any:
         """The weights as one sparse matrix."""
-        lowered, shape = convolution(
-            self.weight.astype(np.float64),
-            self.shape_in,
-            self.stride,
-            self.pads,
-            self.dilation,
-            self.groups,
-        )
+        weight = self.weight.astype(np.float64)
+        geometry = Geometry(weight.shape[2:], self.stride, self.pads, self.dilation)
+        lowered, shape = convolution(weight, self.shape_in, geometry, self.groups)
         if shape != tuple(self.shape_out):
             raise InvalidNetworkError(f"a convolution gives {shape}, not {self.shape_out}")
         whole = sp.csr_array(lowered)
@@ -238,9 +234,8 @@ def term_of(
         rows = np.arange(outs).reshape(-1, 1, *ones)
         channels = (group[:, None] * per_group + np.arange(per_group)).reshape(outs, -1, *ones)
         weight = narrow(conv.weight, rows, channels)
-        return Kernel(
-            weight, shape_in, shape_out, conv.stride, conv.pads, conv.dilation, conv.groups
-        )
+        g = conv.geometry
+        return Kernel(weight, shape_in, shape_out, g.stride, g.pads, g.dilation, conv.groups)
     if not sp.issparse(matrix):
         return Dense(narrow(matrix, *np.ogrid[: matrix.shape[0], : matrix.shape[1]]))
     rows, columns, values = mx.triples(matrix)

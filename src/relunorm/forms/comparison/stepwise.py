@@ -181,9 +181,7 @@ def _sum(parts: Sequence[_Value]) -> _Value:
 def _maximum(x: _Value, step: Step, shape: Sequence[int]) -> _Value:
     geometry = step.geometry
     assert geometry is not None
-    windows = sliding_windows(
-        shape[1:], geometry.kernel, geometry.stride, geometry.pads, geometry.dilation, geometry.ceil
-    )
+    windows = sliding_windows(shape[1:], geometry)
 
     def largest(values: Array, empty: float) -> Array:
         planes = values.reshape(shape[0], -1)[:, windows.position]

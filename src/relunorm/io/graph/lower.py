@@ -192,21 +192,17 @@ class Lowering:
         x: Tensor,
         weight: NDArray[Any],
         bias: NDArray[Any] | None,
-        stride: Sequence[int],
-        pads: Sequence[tuple[int, int]],
-        dilation: Sequence[int],
+        geometry: Geometry,
         groups: int,
     ) -> Tensor:
-        """A convolution on (1, channels, *spatial); ``pads`` holds (before, after) per axis."""
+        """A convolution on (1, channels, *spatial)."""
         shape = _planes_of(x)
         kernel, offset = _float64(weight), None if bias is None else _float64(bias)
-        matrix, out = convolution(kernel, shape, stride, pads, dilation, groups)
+        matrix, out = convolution(kernel, shape, geometry, groups)
         if offset is not None:
             bias = np.repeat(offset, math.prod(out[1:]))
         owners = np.repeat(self.new_units(out[0]), math.prod(out[1:]))
         result = self.map(x, mx.compact(matrix), bias, (1, *out), owners)
-        windows = tuple((before, after) for before, after in pads)
-        geometry = Geometry(kernel.shape[2:], tuple(stride), windows, tuple(dilation))
         result.step = self.recorder.affine(
             x.step, "conv", out, weight=kernel, bias=offset, geometry=geometry, groups=groups
         )

@@ -25,6 +25,7 @@ from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import Windows, check_entries, sliding_windows
 from relunorm.network import RELU, Activation, Affine
 from relunorm.network.head import StepKind
+from relunorm.network.structure import Geometry
 
 Array = NDArray[Any]
 Value = Tensor | Headed | Array
@@ -402,17 +403,13 @@ def _pools(x: Tensor, axes: Sequence[int]) -> bool:
 
 def one_window(x: Tensor) -> Windows:
     """One window over all positions of (1, channels, *spatial)."""
-    spatial = x.shape[2:]
-    ones = [1] * len(spatial)
-    return sliding_windows(spatial, spatial, ones, [(0, 0)] * len(spatial), ones)
+    return sliding_windows(x.shape[2:], Geometry.plain(x.shape[2:]))
 
 
-def same_padding(
-    spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> list[tuple[int, int]]:
+def same_padding(spatial: Sequence[int], geometry: Geometry) -> list[tuple[int, int]]:
     """Padding for ceil(n / stride) outputs along every axis, the odd cell at the end."""
     pads = []
-    for n, k, s, d in zip(spatial, kernel, stride, dilation, strict=True):
+    for n, (k, s, _, d) in zip(spatial, geometry.axes, strict=True):
         total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
         pads.append((total // 2, total - total // 2))
     return pads

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
-from relunorm.io.graph.operations import Array
+from relunorm.io.graph.operations import Array, reshaped
 from relunorm.io.graph.windows import convolution
 from relunorm.network.structure import Geometry
 
@@ -44,9 +44,7 @@ def matmul(low: Lowering, a: Any, b: Any) -> Any:
         shape = product.shape
         if constant.ndim == 1:
             shape = () if len(x.shape) == 1 else (*shape[:-2], shape[-1])
-    return (
-        product if shape == product.shape else low.rearrange(product, product.index.reshape(shape))
-    )
+    return reshaped(low, product, shape)
 
 
 def einsum(low: Lowering, equation: str, values: Sequence[Any]) -> Tensor:
@@ -69,15 +67,10 @@ def einsum(low: Lowering, equation: str, values: Sequence[Any]) -> Tensor:
 
     def spread(array: Array, term: str) -> Array:
         """The entries of a factor at every place of the sum."""
-        for letter in dict.fromkeys(term):
-            where = [a for a, other in enumerate(term) if other == letter]
-            while len(where) > 1:
-                array = np.moveaxis(np.diagonal(array, 0, where[0], where[1]), -1, where[0])
-                term = term[: where[1]] + term[where[1] + 1 :]
-                where = [a for a, other in enumerate(term) if other == letter]
-        order = [term.index(letter) for letter in letters if letter in term]
-        shape = [array.shape[term.index(c)] if c in term else 1 for c in letters]
-        return np.broadcast_to(array.transpose(order).reshape(shape), full).ravel()
+        axes = [letters.index(letter) for letter in term]
+        once = sorted(set(axes))  # of an axis named twice the diagonal
+        array = np.expand_dims(np.einsum(array, axes, once), [*set(range(len(full))) - set(once)])
+        return np.broadcast_to(array, full).ravel()
 
     weight = np.ones(math.prod(full))
     known: set[str] = set()
@@ -129,9 +122,7 @@ def convolve_transposed(
     x: Tensor,
     weight: Array,
     bias: Array | None,
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
+    geometry: Geometry,
     groups: int,
 ) -> Tensor:
     """A transposed convolution of (1, channels, *spatial): tap t of input i adds to output
@@ -139,22 +130,21 @@ def convolve_transposed(
 
     Args:
         weight: shape (out channels, in channels / groups, *kernel), as convolutions have it.
-        pads: outputs cut off before and after each axis; a negative number after it adds some.
+        geometry: its pads are outputs cut off before and after each axis; a negative number after
+            it adds some.
     """
-    outs, each, *kernel = weight.shape
+    outs, each = weight.shape[:2]
     if len(x.shape) != weight.ndim or x.shape[:2] != (1, each * groups) or outs % groups:
         raise InvalidNetworkError(f"a weight of shape {weight.shape} on an input of {x.shape}")
     spatial = [
         (n - 1) * s + d * (k - 1) + 1 - before - after
-        for n, k, s, (before, after), d in zip(
-            x.shape[2:], kernel, stride, pads, dilation, strict=True
-        )
+        for n, (k, s, (before, after), d) in zip(x.shape[2:], geometry.axes, strict=True)
     ]
-    if any(before < 0 or -after >= s for s, (before, after) in zip(stride, pads, strict=True)):
+    if any(before < 0 or -after >= s for _, s, (before, after), _ in geometry.axes):
         raise CannotLower("adds more outputs than it makes steps")
     back = np.asarray(outputs_first(weight, groups), np.float64)
-    cut = [(before, max(after, 0)) for before, after in pads]
-    matrix, shape = convolution(back, (outs, *spatial), stride, cut, dilation, groups)
+    cut = geometry.padded([(before, max(after, 0)) for before, after in geometry.pads])
+    matrix, shape = convolution(back, (outs, *spatial), cut, groups)
     if shape != x.shape[1:]:
         raise InvalidNetworkError(f"outputs of {spatial} do not come from {x.shape}")
     offset = np.zeros(outs) if bias is None else np.array(bias, np.float64)
@@ -162,8 +152,6 @@ def convolve_transposed(
     owners, shift = np.repeat(low.new_units(outs), planes), np.repeat(offset, planes)
     table = mx.compact(mx.as_matrix(sp.csr_array(matrix.T)))
     result = low.map(x, table, shift, (1, outs, *spatial), owners)
-    ends = tuple((before, after) for before, after in pads)
-    geometry = Geometry(tuple(kernel), tuple(stride), ends, tuple(dilation))
     result.step = low.recorder.affine(
         x.step, "conv_transpose", (outs, *spatial), weight=np.array(weight, np.float64),
         bias=offset, geometry=geometry, groups=groups,

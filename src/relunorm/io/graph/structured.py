@@ -139,23 +139,9 @@ def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
         if step.weight is None:
             raise CannotLower("a convolution without weights")
         function = low.convolve if step.kind == "conv" else partial(convolve_transposed, low)
-        return function(
-            x,
-            step.weight,
-            np.zeros(len(step.weight)) if step.bias is None else step.bias,
-            geometry.stride,
-            geometry.pads,
-            geometry.dilation,
-            step.groups,
-        )
-    windows = sliding_windows(
-        x.shape[2:],
-        geometry.kernel,
-        geometry.stride,
-        geometry.pads,
-        geometry.dilation,
-        geometry.ceil,
-    )
+        bias = np.zeros(len(step.weight)) if step.bias is None else step.bias
+        return function(x, step.weight, bias, geometry, step.groups)
+    windows = sliding_windows(x.shape[2:], geometry)
     if step.kind == "max_pool":
         return low.max_pool(x, windows, step.name)
     return low.average(x, windows, step.count_padding)

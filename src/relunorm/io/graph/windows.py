@@ -41,24 +41,17 @@ class Windows:
     geometry: Geometry | None = None
 
 
-def sliding_windows(
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    ceil_mode: bool = False,
-) -> Windows:
+def sliding_windows(spatial: Sequence[int], geometry: Geometry) -> Windows:
     """Enumerate the windows of a convolution or pooling over axes of these sizes.
 
     In ceil mode a last window that starts in the end padding is dropped, as torch and ONNX do.
     """
-    _check_geometry(spatial, kernel, stride, pads, dilation)
+    _check_geometry(spatial, geometry)
     shape, positions, inside, within = [], [], [], []
-    for n, k, s, (before, after), d in zip(spatial, kernel, stride, pads, dilation, strict=True):
+    for n, (k, s, (before, after), d) in zip(spatial, geometry.axes, strict=True):
         room = n + before + after - (d * (k - 1) + 1)
-        count = (-(-room // s) if ceil_mode else room // s) + 1
-        if ceil_mode and count > 1 and (count - 1) * s >= n + before:
+        count = (-(-room // s) if geometry.ceil else room // s) + 1
+        if geometry.ceil and count > 1 and (count - 1) * s >= n + before:
             count -= 1
         if count < 1:
             raise InvalidNetworkError(f"a window of {k} (dilation {d}) does not fit an axis of {n}")
@@ -68,12 +61,9 @@ def sliding_windows(
         positions.append(at)
         inside.append((at >= 0) & (at < n))
         within.append((at < n + after).sum(axis=1))
-    check_entries(math.prod(shape) * math.prod(kernel))
+    check_entries(math.prod(shape) * math.prod(geometry.kernel))
     position, valid = _together(spatial, positions, inside)
     padded = reduce(np.multiply.outer, within).ravel()
-    geometry = Geometry(
-        tuple(kernel), tuple(stride), tuple((a, b) for a, b in pads), tuple(dilation), ceil_mode
-    )
     return Windows(tuple(shape), position, valid, padded, geometry)
 
 
@@ -99,8 +89,7 @@ def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
         raise InvalidNetworkError(f"adaptive pooling of {tuple(spatial)} to {tuple(output)}")
     if all(n % m == 0 for n, m in zip(spatial, output, strict=True)):  # then they only slide
         sizes = [n // m for n, m in zip(spatial, output, strict=True)]
-        ones = [1] * len(sizes)
-        return sliding_windows(spatial, sizes, sizes, [(0, 0)] * len(sizes), ones)
+        return sliding_windows(spatial, Geometry.plain(sizes, sizes))
     positions, inside = [], []
     for n, m in zip(spatial, output, strict=True):
         start, end = np.arange(m) * n // m, -(-(np.arange(m) + 1) * n // m)
@@ -115,9 +104,7 @@ def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
 def convolution(
     weight: NDArray[np.float64],
     shape: Sequence[int],
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
+    geometry: Geometry,
     groups: int,
 ) -> tuple[sp.csr_array, tuple[int, ...]]:
     """The matrix of a convolution on inputs of shape (channels, *spatial), and its output shape.
@@ -132,7 +119,7 @@ def convolution(
             f"a convolution with weight {weight.shape} and {groups} groups does not fit an input "
             f"of shape {tuple(shape)}"
         )
-    windows = sliding_windows(spatial, weight.shape[2:], stride, pads, dilation)
+    windows = sliding_windows(spatial, geometry)
     outputs, taps = windows.valid.shape
     per_channel = per_group * int(windows.valid.sum())
     check_entries(out_channels * per_channel)
@@ -172,24 +159,18 @@ def averaging(
     return sp.csr_array(sp.kron(sp.eye_array(channels), one, format="csr"))
 
 
-def _check_geometry(
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-) -> None:
+def _check_geometry(spatial: Sequence[int], g: Geometry) -> None:
     axes = len(spatial)
-    if axes == 0 or not len(kernel) == len(stride) == len(pads) == len(dilation) == axes:
+    if axes == 0 or not len(g.kernel) == len(g.stride) == len(g.pads) == len(g.dilation) == axes:
         raise InvalidNetworkError(
-            f"a window over {axes} axes was given {len(kernel)} kernel sizes, {len(stride)} "
-            f"strides, {len(pads)} paddings and {len(dilation)} dilations"
+            f"a window over {axes} axes was given {len(g.kernel)} kernel sizes, {len(g.stride)} "
+            f"strides, {len(g.pads)} paddings and {len(g.dilation)} dilations"
         )
-    positive = [*spatial, *kernel, *stride, *dilation]
-    if min(positive) < 1 or min(min(p) for p in pads) < 0:
+    positive = [*spatial, *g.kernel, *g.stride, *g.dilation]
+    if min(positive) < 1 or min(map(min, g.pads)) < 0:
         raise InvalidNetworkError(
-            f"a window with kernel {tuple(kernel)}, stride {tuple(stride)}, padding {list(pads)}, "
-            f"dilation {tuple(dilation)} over {tuple(spatial)} makes no sense"
+            f"a window with kernel {g.kernel}, stride {g.stride}, padding {list(g.pads)}, "
+            f"dilation {g.dilation} over {tuple(spatial)} makes no sense"
         )
 
 
@@ -212,9 +193,7 @@ class Convolution:
     """The parameters of a convolution, as torch and ONNX name them."""
 
     weight: NDArray[np.float64]
-    stride: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    dilation: tuple[int, ...]
+    geometry: Geometry
     groups: int
 
 
@@ -236,11 +215,13 @@ def recover_convolution(
         for p, j, count, size in zip(at, reads, shape_out[1:], shape_in[1:], strict=True)
     ]
     for guess in itertools.product(*guesses):
+        kernel, stride, pads, dilation = zip(*guess, strict=True)
+        geometry = Geometry(kernel, stride, pads, dilation)
         tap = [
-            (j - p * g.stride + g.before) // g.dilation
-            for p, j, g in zip(at, reads, guess, strict=True)
+            (j - p * stride + before) // dilation
+            for p, j, (_, stride, (before, _), dilation) in zip(at, reads, guess, strict=True)
         ]
-        shape = (shape_out[0], shape_in[0], *(g.taps for g in guess))
+        shape = (shape_out[0], shape_in[0], *geometry.kernel)
         if math.prod(shape) > max(8 * matrix.nnz, LARGEST):
             continue
         weight = np.zeros(shape)
@@ -248,30 +229,17 @@ def recover_convolution(
         if not np.array_equal(weight[(row, column, *tap)], entries.data):
             continue  # two positions disagree about a tap
         groups = _groups(weight)
-        found = Convolution(
-            _grouped(weight, groups),
-            tuple(g.stride for g in guess),
-            tuple((g.before, g.after) for g in guess),
-            tuple(g.dilation for g in guess),
-            groups,
-        )
+        found = Convolution(_grouped(weight, groups), geometry, groups)
         if _is_behind(found, matrix, shape_in, shape_out):
             return found
     return None
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """A convolution along one axis: output p reads ``p stride - before + t dilation``, t < taps."""
-
-    stride: int
-    before: int
-    after: int
-    dilation: int
-    taps: int
+#: Taps, stride, pads and dilation along one axis: output p reads p stride - before + t dilation.
+_Axis = tuple[int, int, tuple[int, int], int]
 
 
-def _geometries(at: Any, reads: Any, count: int, size: int) -> list[_Geometry]:
+def _geometries(at: Any, reads: Any, count: int, size: int) -> list[_Axis]:
     """What one axis can be, the likeliest first; all of it follows from the stride.
 
     Args:
@@ -294,8 +262,8 @@ def _geometries(at: Any, reads: Any, count: int, size: int) -> list[_Geometry]:
         inside = (place >= 0) & (place < size)
         extra = int(inside.sum()) - int(seen.sum())  # places that no weight reads
         after = (count - 1) * stride + high - size + 1
-        found.append((extra, taps, _Geometry(stride, -low, max(after, 0), dilation, taps)))
-    return [geometry for *_, geometry in sorted(found, key=lambda f: f[:2])[:GUESSES]]
+        found.append((extra, (taps, stride, (-low, max(after, 0)), dilation)))
+    return [axis for _, axis in sorted(found, key=lambda f: (f[0], f[1][0]))[:GUESSES]]
 
 
 def _groups(weight: NDArray[np.float64]) -> int:
@@ -323,9 +291,7 @@ def _is_behind(
     shape_out: Sequence[int],
 ) -> bool:
     try:
-        lowered, shape = convolution(
-            found.weight, shape_in, found.stride, found.pads, found.dilation, found.groups
-        )
+        lowered, shape = convolution(found.weight, shape_in, found.geometry, found.groups)
     except InvalidNetworkError:
         return False
     return shape == tuple(shape_out) and mx.same(lowered, matrix)

@@ -191,9 +191,8 @@ def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
             raise UnsupportedFormatError("Keras' log-softmax runs along the last axis only")
         return layers.Activation("log_softmax", dtype=dtype)(value)
     if step.kind == "scale":
-        shape = (1, *value.shape[1:])
-        parts = [step.factors, step.offsets]
-        scale, offset = ((p.reshape(shape) if p.size > 1 else p.item()) for p in parts)
+        parts = step.scaling(value.shape[1:])
+        scale, offset = (part[None] if part.ndim else part.item() for part in parts)
         return layers.Rescaling(scale, offset, dtype=dtype)(value)
     if step.kind == "pair":
         turned = layers.Rescaling(-1.0, dtype=dtype)(value)

@@ -18,6 +18,7 @@ from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.products import convolve_transposed, einsum
 from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
 from relunorm.network import RELU, Activation
+from relunorm.network.structure import Geometry
 
 #: Activations by Keras' names for them.
 ACTIVATIONS: dict[str, meaning.Spelling] = {
@@ -216,26 +217,20 @@ def _each_time(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
 
 def _conv_transpose(low: Lowering, op: Any, tensors: list[Tensor]) -> Any:
     weight = np.moveaxis(as_constant(op.kernel), (-2, -1), (0, 1))
-    x, axes = _channels_first(low, op, tensors[0]), weight.ndim - 2
-    strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
-    pads = _transposed_pads(op, x.shape, weight.shape[2:], strides, dilation)
+    x = _channels_first(low, op, tensors[0])
+    geometry = _unpadded(weight.shape[2:], op.strides, op.dilation_rate)
+    geometry = geometry.padded(_transposed_pads(op, x.shape, geometry))
     bias = as_constant(op.bias) if op.use_bias else None
-    result = convolve_transposed(low, x, weight, bias, strides, pads, dilation, 1)
+    result = convolve_transposed(low, x, weight, bias, geometry, 1)
     return activate(low, op.activation, _channels_back(low, op, result), op.name)
 
 
-def _transposed_pads(
-    op: Any,
-    shape: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-) -> list[tuple[int, int]]:
+def _transposed_pads(op: Any, shape: Sequence[int], g: Geometry) -> list[tuple[int, int]]:
     """What is cut off before and behind, or added: Keras itself says it."""
     from keras import config
     from keras.src.backend.common import backend_utils as pads
 
-    given = (shape, (*kernel, 1, 1), tuple(strides), op.padding, op.output_padding, tuple(dilation))
+    given = (shape, (*g.kernel, 1, 1), g.stride, op.padding, op.output_padding, g.dilation)
     newer = hasattr(pads, "compute_conv_transpose_output_crops_for_torch")  # all backends agree
     if config.backend() == "torch" and not newer:
         with warnings.catch_warnings():
@@ -243,7 +238,7 @@ def _transposed_pads(
             cut, extra = pads.compute_conv_transpose_padding_args_for_torch(*given)
         return [(int(n), int(n) - int(more)) for n, more in zip(cut, extra, strict=True)]
     around = pads.compute_conv_transpose_padding_args_for_jax(*given)
-    sizes = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    sizes = [d * (k - 1) for k, _, _, d in g.axes]
     return [(n - int(a), n - int(b)) for n, (a, b) in zip(sizes, around, strict=True)]
 
 
@@ -277,23 +272,24 @@ def _convolve(
     groups: int,
     mixing: NDArray[np.float64] | None = None,
 ) -> Any:
-    x, axes = _channels_first(low, op, x), weight.ndim - 2
-    strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
-    pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
+    x = _channels_first(low, op, x)
+    geometry = _unpadded(weight.shape[2:], op.strides, op.dilation_rate)
+    geometry = geometry.padded(_pads(op.padding, x.shape[2:], geometry))
     bias = as_constant(op.bias) if op.use_bias else None
     if mixing is not None:
-        x = low.convolve(x, weight, None, strides, pads, dilation, groups)
-        ones = [1] * axes
-        weight, strides, dilation, groups, pads = mixing, ones, ones, 1, [(0, 0)] * axes
-    result = low.convolve(x, weight, bias, strides, pads, dilation, groups)
+        x = low.convolve(x, weight, None, geometry, groups)
+        weight, geometry, groups = mixing, Geometry.plain(mixing.shape[2:]), 1
+    result = low.convolve(x, weight, bias, geometry, groups)
     return activate(low, op.activation, _channels_back(low, op, result), op.name)
 
 
 def _sliding(op: Any, x: Tensor) -> Windows:
-    sizes = _spread(op.pool_size, len(x.shape) - 2)
-    strides, ones = _spread(op.strides, len(sizes)), [1] * len(sizes)
-    pads = _pads(op.padding, x.shape[2:], sizes, strides, ones)
-    return sliding_windows(x.shape[2:], sizes, strides, pads, ones)
+    return sliding_windows(x.shape[2:], _pooling(op, x))
+
+
+def _pooling(op: Any, x: Tensor) -> Geometry:
+    geometry = _unpadded(_spread(op.pool_size, len(x.shape) - 2), op.strides)
+    return geometry.padded(_pads(op.padding, x.shape[2:], geometry))
 
 
 def _adaptive(op: Any, x: Tensor) -> Windows:
@@ -310,12 +306,10 @@ def _pool(
     x = _channels_first(low, op, tensors[0])
     if "Max" in type(op).__name__:
         pooled = low.max_pool(x, windows(op, x), op.name)
-    elif windows is _sliding and (pads := _repeated(op, x)):
-        x = low.rearrange(x, np.pad(x.index, [(0, 0), (0, 0), *pads], "edge"))
-        sizes = _spread(op.pool_size, len(pads))
-        ones, none = [1] * len(sizes), [(0, 0)] * len(sizes)
-        strides = _spread(op.strides, len(sizes))
-        pooled = low.average(x, sliding_windows(x.shape[2:], sizes, strides, none, ones), False)
+    elif windows is _sliding and _repeats(pooling := _pooling(op, x)):
+        x = low.rearrange(x, np.pad(x.index, [(0, 0), (0, 0), *pooling.pads], "edge"))
+        geometry = Geometry.plain(pooling.kernel, pooling.stride)
+        pooled = low.average(x, sliding_windows(x.shape[2:], geometry), False)
     else:
         pooled = low.average(x, windows(op, x), False)
     if windows is _global and not op.keepdims:
@@ -323,33 +317,29 @@ def _pool(
     return _channels_back(low, op, pooled)
 
 
-def _repeated(op: Any, x: Tensor) -> list[tuple[int, int]]:
-    """The padding where Keras on torch repeats the edge and counts it: unless it is the same
-    before and behind. Other backends leave all padding out of an average."""
+def _repeats(geometry: Geometry) -> bool:
+    """Whether Keras repeats the edge and counts it: on torch, unless the padding is the same before
+    and behind. Other backends leave all padding out of an average."""
     from keras import config
 
-    sizes = _spread(op.pool_size, len(x.shape) - 2)
-    strides = _spread(op.strides, len(sizes))
-    pads = _pads(op.padding, x.shape[2:], sizes, strides, [1] * len(sizes))
-    return pads if config.backend() == "torch" and any(a != b for a, b in pads) else []
+    return config.backend() == "torch" and any(a != b for a, b in geometry.pads)
 
 
 def _spread(value: Any, axes: int) -> list[int]:
     return [int(value)] * axes if isinstance(value, int) else [int(n) for n in value]
 
 
-def _pads(
-    kind: str,
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-) -> list[tuple[int, int]]:
+def _unpadded(kernel: Sequence[int], strides: Any, dilation: Any = 1) -> Geometry:
+    axes = len(kernel)
+    return Geometry(kernel, _spread(strides, axes), [(0, 0)] * axes, _spread(dilation, axes))
+
+
+def _pads(kind: str, spatial: Sequence[int], geometry: Geometry) -> list[tuple[int, int]]:
     """Padding in Keras' sense."""
     if kind == "same":
-        return meaning.same_padding(spatial, kernel, strides, dilation)
+        return meaning.same_padding(spatial, geometry)
     causal = kind == "causal"
-    return [(d * (k - 1) if causal else 0, 0) for k, d in zip(kernel, dilation, strict=True)]
+    return [(d * (k - 1) if causal else 0, 0) for k, _, _, d in geometry.axes]
 
 
 def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:

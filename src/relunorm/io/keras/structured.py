@@ -66,21 +66,18 @@ def _has_layer(step: Step, structure: Structure) -> bool:
 
 def _same(spatial: Sequence[int], g: Geometry) -> bool:
     """Whether the padding is what Keras calls same."""
-    return same_padding(spatial, g.kernel, g.stride, g.dilation) == list(g.pads)
+    return same_padding(spatial, g) == list(g.pads)
 
 
 def _cropped(g: Geometry) -> list[tuple[int, int]]:
     """What is cut off behind a transposed convolution without padding, as Keras has it."""
-    return [
-        (before, after + max(s - d * (k - 1) - 1, 0))
-        for k, s, d, (before, after) in zip(g.kernel, g.stride, g.dilation, g.pads, strict=True)
-    ]
+    return [(before, after + max(s - d * (k - 1) - 1, 0)) for k, s, (before, after), d in g.axes]
 
 
 def _cropped_by_same(g: Geometry) -> list[tuple[int, int]]:
     """What Keras cuts off for as many outputs as inputs times strides."""
     found = []
-    for k, s, d in zip(g.kernel, g.stride, g.dilation, strict=True):
+    for k, s, _, d in g.axes:
         wide = d * (k - 1)
         around = s + wide - 1
         left = min(-(-around // 2), wide)

@@ -15,11 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from relunorm.errors import (
-    InvalidNetworkError,
-    ModelFileError,
-    RelunormError,
-)
+from relunorm.errors import SENSELESS, InvalidNetworkError, ModelFileError, RelunormError
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph import heads
@@ -74,117 +70,205 @@ _LABEL_KEYS = ("classes", "class_names", "labels", "names")
 
 def read_onnx(path: Path, example: Any = None) -> Network:
     """Read a network from an .onnx file, which is not trusted."""
-    model = parse(path)
-    weights = _weights(model.graph, str(path), path.parent)
-    model = without_weights(model)  # rebound, so that the weights are held only once
-    return _convert(model, weights, str(path), path.parent, example)
+    reader = _Reader(parse(path), str(path), path.parent)
+    reader.model = without_weights(reader.model)  # so that the weights are held only once
+    return reader.network(example)
 
 
 def from_onnx(model: onnx.ModelProto, example: Any = None) -> Network:
     """Read a network from a model in memory, which is not changed."""
-    origin = model.graph.name or "ONNX model"
-    return _convert(model, _weights(model.graph, origin, None), origin, None, example)
+    return _Reader(model, model.graph.name or "ONNX model", None).network(example)
 
 
-def _convert(
-    model: onnx.ModelProto,
-    values: dict[str, Any],
-    origin: str,
-    folder: Path | None,
-    example: Any,
-) -> Network:
-    graph = model.graph
-    infos = _used_inputs(graph, values, origin)
-    if len(infos) == 1:
-        shape, batched = _input_shape(infos[0], graph, values, origin, example)
-        lowering = Lowering(shape)
-        _define(values, infos[0].name, lowering.input, origin)
-    else:  # the columns of a table
-        shape, batched = (1, len(infos)), True
-        lowering = Lowering(shape)
-        for k, info in enumerate(infos):
-            column = lowering.rearrange(lowering.input, np.array([[k]]))
-            _define(values, info.name, column, origin)
-    rows = {info.name for info in infos if batched and _is_free(info)}
-    whole = {info.name for info in infos if _is_whole(info)}
-    _walk(model, lowering, values, origin, folder, rows, whole)
-    output = _output(graph, values, origin)
-    inputs = shape[1:] if batched else shape
-    network = finished(lowering, output, input_shape=inputs, origin=origin)
-    classes = network.head.classes or _labels(model, network.output_size)
-    return network.replace(
-        head=Head(network.head.steps, classes),
-        precision=_precision(model.graph, values),
-        columns=_columns(model, origin) or [Column(i.name) for i in infos if len(infos) > 1],
-        names=(
-            infos[0].name if len(infos) == 1 else "",
-            graph.output[0].name if len(graph.output) == 1 else "",
-        ),
-    )
+class _Reader:
+    """A model and what is known of its values by name: constants, and what depends on the input.
 
-
-def _precision(graph: onnx.GraphProto, values: dict[str, Any]) -> str:
-    """Of the file's tensors; weights that are attributes of a node are float32 in every file."""
-    arrays = [array for array in values.values() if isinstance(array, np.ndarray)]
-    held = {
-        array.dtype.name for array in arrays if array.size > 1
-    }  # bfloat16 has no kind of its own
-    learned = (node for node in graph.node if node.op_type in MACHINE_LEARNING and node.domain)
-    if any(a.type == onnx.AttributeProto.FLOATS for node in learned for a in node.attribute):
-        held.add("float32")
-    return coarsest(held)
-
-
-def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[str, Any]:
-    if graph.sparse_initializer:
-        raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
-    values: dict[str, Any] = {}
-    for tensor in graph.initializer:
-        array = tensor_array(tensor, origin, folder, text=True)
-        _define(values, tensor.name, array, origin)
-    return values
-
-
-def _walk(
-    model: onnx.ModelProto,
-    lowering: Lowering,
-    values: dict[str, Any],
-    origin: str,
-    folder: Path | None,
-    rows: set[str],
-    whole: set[str],
-) -> None:
-    """Lower the nodes in order.
-
-    Args:
+    Attributes:
         rows: the values known to hold one input a row, of any number of them.
         whole: the values that depend on the input and are whole numbers.
     """
-    opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
-    needed, walk = _needed(model.graph), Walk(lowering, origin)
-    used = {name for node in needed for name in node.input}
-    used |= {output.name for output in model.graph.output}
-    for proto in needed:
-        label = proto.name or (proto.output[0] if proto.output else "unnamed node")
-        missing = [name for name in proto.input if name and name not in values]
+
+    def __init__(self, model: onnx.ModelProto, origin: str, folder: Path | None):
+        self.model, self.origin, self.folder = model, origin, folder
+        self.values: dict[str, Any] = {}
+        self.rows: set[str] = set()
+        self.whole: set[str] = set()
+        if model.graph.sparse_initializer:
+            raise self.fault("sparse initializers are not supported; store them dense")
+        for tensor in model.graph.initializer:
+            self.define(tensor.name, tensor_array(tensor, origin, folder, text=True))
+
+    def fault(self, what: str) -> ModelFileError:
+        return ModelFileError(f"{self.origin}: {what}")
+
+    def define(self, name: str, value: Any) -> None:
+        if name in self.values:
+            raise self.fault(f"the name {name!r} is defined twice")
+        self.values[name] = value
+
+    def network(self, example: Any) -> Network:
+        infos = self.inputs()
+        if len(infos) == 1:
+            shape, batched = self.input_shape(infos[0], example)
+            lowering = Lowering(shape)
+            self.define(infos[0].name, lowering.input)
+        else:  # the columns of a table
+            shape, batched = (1, len(infos)), True
+            lowering = Lowering(shape)
+            for k, info in enumerate(infos):
+                self.define(info.name, lowering.rearrange(lowering.input, np.array([[k]])))
+        self.rows = {info.name for info in infos if batched and _is_free(info)}
+        self.whole = {info.name for info in infos if _is_whole(info)}
+        self.walk(lowering)
+        inputs, outputs = shape[1:] if batched else shape, self.model.graph.output
+        network = finished(lowering, self.output(), input_shape=inputs, origin=self.origin)
+        classes = network.head.classes or _labels(self.model, network.output_size)
+        return network.replace(
+            head=Head(network.head.steps, classes),
+            precision=self.precision(),
+            columns=self.columns() or [Column(i.name) for i in infos if len(infos) > 1],
+            names=(
+                infos[0].name if len(infos) == 1 else "",
+                outputs[0].name if len(outputs) == 1 else "",
+            ),
+        )
+
+    def precision(self) -> str:
+        """Of the file's tensors; a node's attributes that are weights are float32 in every file."""
+        arrays = [array for array in self.values.values() if isinstance(array, np.ndarray)]
+        # bfloat16 has no kind of its own
+        held = {array.dtype.name for array in arrays if array.size > 1}
+        nodes = self.model.graph.node
+        learned = (node for node in nodes if node.op_type in MACHINE_LEARNING and node.domain)
+        if any(a.type == onnx.AttributeProto.FLOATS for node in learned for a in node.attribute):
+            held.add("float32")
+        return coarsest(held)
+
+    def walk(self, lowering: Lowering) -> None:
+        """Lower the nodes in order."""
+        model, values = self.model, self.values
+        opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
+        needed, walk = _needed(model.graph), Walk(lowering, self.origin)
+        used = {name for node in needed for name in node.input}
+        used |= {output.name for output in model.graph.output}
+        for proto in needed:
+            label = proto.name or (proto.output[0] if proto.output else "unnamed node")
+            missing = [name for name in proto.input if name and name not in values]
+            if missing:
+                raise self.fault(
+                    f"node {label!r} ({proto.op_type}) reads {missing[0]!r}, which nothing before "
+                    "it computes: the graph has a cycle, or its nodes are out of order"
+                )
+            inputs = [values[name] if name else None for name in proto.input]
+            node = Node(proto, label, inputs, lowering, opset, used, self.origin, self.folder)
+            met = not self.whole.isdisjoint(proto.input)
+            if met and proto.op_type in _WHOLE:
+                self.whole.update(proto.output)
+            rounds = met and proto.op_type not in _WHOLE | _CASTS
+            results = walk.lower(_call(node), inputs, partial(_apply, node, rounds, self.rows))
+            if not isinstance(results, list):
+                results = [results] * len(proto.output)
+            for name, value in zip(proto.output, results, strict=False):
+                if name:
+                    self.define(name, value)
+        walk.check()
+
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """The inputs that the output depends on: one, or several that are one number a row each."""
+        graph = self.model.graph
+        inputs = [info for info in graph.input if info.name not in self.values]
+        read = {name for node in _needed(graph) for name in node.input}
+        read |= {info.name for info in graph.output}
+        used = [info for info in inputs if info.name in read] or inputs
+        if len(used) == 1 or (used and all(map(_is_column, used))):
+            return used
+        names = ", ".join(repr(info.name) for info in used) or "none"
+        raise self.fault(
+            f"{len(used)} inputs ({names}), expected one, or one number a row in each; export the "
+            "model with all columns in one input (skl2onnx: initial_types=[('x', "
+            "FloatTensorType([None, columns]))]), or pass the model itself to relunorm"
+        )
+
+    def output(self) -> Tensor | Headed:
+        names = [info.name for info in self.model.graph.output]
+        missing = [name for name in names if name not in self.values]
         if missing:
-            raise ModelFileError(
-                f"{origin}: node {label!r} ({proto.op_type}) reads {missing[0]!r}, which nothing "
-                "before it computes: the graph has a cycle, or its nodes are out of order"
+            raise self.fault(f"nothing computes the output {missing[0]!r}")
+        found = [self.values[name] for name in names]
+        if len(found) == 1 and not isinstance(found[0], Tensor | Headed):
+            raise InvalidNetworkError(
+                f"{self.origin}: the output {names[0]!r} does not depend on the input"
             )
-        inputs = [values[name] if name else None for name in proto.input]
-        node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
-        met = not whole.isdisjoint(proto.input)
-        if met and proto.op_type in _WHOLE:
-            whole.update(proto.output)
-        rounds = met and proto.op_type not in _WHOLE | _CASTS
-        results = walk.lower(_call(node), inputs, partial(_apply, node, rounds, rows))
-        if not isinstance(results, list):
-            results = [results] * len(proto.output)
-        for name, value in zip(proto.output, results, strict=False):
-            if name:
-                _define(values, name, value, origin)
-    walk.check()
+        return _choose_output(names, found, self.origin)
+
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table that a network which relunorm wrote was fitted to."""
+        held = self.model.metadata_props
+        text = next((entry.value for entry in held if entry.key == COLUMNS), "[]")
+        try:
+            return columns_from(json.loads(text))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise self.fault(f"its metadata {COLUMNS!r} is damaged ({error})") from None
+
+    def input_shape(self, info: onnx.ValueInfoProto, example: Any) -> tuple[tuple[int, ...], bool]:
+        """The shape to lower for, and whether its first axis is the batch (then of size one)."""
+        name, consumer = self.behind_scaling(info.name)
+        kind = info.type.tensor_type
+        known = kind.HasField("shape")
+        dims = [int(d.dim_value) if d.HasField("dim_value") else None for d in kind.shape.dim]
+        if dims and dims[0] == -1:  # not legal, but a common spelling of a free batch
+            dims[0] = None
+        if any(d is not None and d < 0 for d in dims):
+            raise self.fault(f"input {info.name!r} has a negative dimension: {dims}")
+        if example is not None:
+            wanted = input_shape(example, self.origin)
+            return (wanted, False) if known and len(dims) == len(wanted) else ((1, *wanted), True)
+        if not known or None in dims[1:]:
+            features = self.features(name, consumer)
+            if features is None or (known and len(dims) != 2):
+                shown = (
+                    ", ".join("?" if d is None else str(d) for d in dims) if known else "unknown"
+                )
+                raise self.fault(
+                    f"the shape of input {info.name!r} is not fixed ({shown}); pass the shape of "
+                    "one input, for example relunorm.load(path, example=(1, 28, 28))"
+                )
+            return (1, features), True
+        if not dims:
+            raise self.fault(f"input {info.name!r} is a single number without axes")
+        first, rest = dims[0], [d or 0 for d in dims[1:]]
+        batched = len(dims) > 1 and (first in (None, 1) or _reads_batch(name, consumer))
+        if first is None and not batched:
+            raise self.fault(f"input {info.name!r} has one axis of unknown length")
+        return (1 if batched else int(first or 0), *rest), batched
+
+    def behind_scaling(self, name: str) -> tuple[str, onnx.NodeProto | None]:
+        """The first operation behind casts and arithmetic with constants, and what it reads."""
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            readers = [node for node in self.model.graph.node if name in node.input]
+            node = readers[0] if readers else None
+            others = [] if node is None else [n for n in node.input if n != name and n]
+            known = all(isinstance(self.values.get(n), np.ndarray) for n in others)
+            if node is None or node.op_type not in _SCALING or not known or len(readers) > 1:
+                return name, node
+            name = node.output[0]
+        return name, None
+
+    def features(self, name: str, consumer: onnx.NodeProto | None) -> int | None:
+        """How many inputs the first operation fixes, a matrix product with a constant."""
+        if (
+            consumer is None
+            or consumer.op_type not in ("Gemm", "MatMul")
+            or len(consumer.input) < 2
+        ):
+            return None
+        weight = self.values.get(consumer.input[1])
+        if consumer.input[0] != name or not isinstance(weight, np.ndarray) or weight.ndim != 2:
+            return None
+        transposed = any(a.name == "transB" and a.i for a in consumer.attribute)
+        return int(weight.shape[1 if transposed else 0])
 
 
 def _call(node: Node) -> Call:
@@ -221,9 +305,7 @@ def _apply(node: Node, rounds: bool, rows: set[str]) -> list[Any]:
         return [evaluate(node)]
     try:
         result = (AFTER.get(node.kind) or OPERATIONS[node.kind])(node)
-    except RelunormError as error:
-        raise ModelFileError(f"{node.place}: {error}") from error
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError) as error:
+    except (RelunormError, *SENSELESS) as error:
         raise ModelFileError(f"{node.place}: {error}") from error
     results = result if isinstance(result, list) else [result]
     live = [value.shape for value in results if isinstance(value, Tensor | Headed)]
@@ -291,30 +373,6 @@ def _aligned(node: Node) -> Node:
     return replace(node, inputs=[first, meaning.reshaped(node.low, second, shape)])
 
 
-def _define(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
-    if name in values:
-        raise ModelFileError(f"{origin}: the name {name!r} is defined twice")
-    values[name] = value
-
-
-def _used_inputs(
-    graph: onnx.GraphProto, values: dict[str, Any], origin: str
-) -> list[onnx.ValueInfoProto]:
-    """The inputs that the output depends on: one, or several that are one number a row each."""
-    inputs = [info for info in graph.input if info.name not in values]
-    read = {name for node in _needed(graph) for name in node.input}
-    read |= {info.name for info in graph.output}
-    used = [info for info in inputs if info.name in read] or inputs
-    if len(used) == 1 or (used and all(map(_is_column, used))):
-        return used
-    names = ", ".join(repr(info.name) for info in used) or "none"
-    raise ModelFileError(
-        f"{origin}: {len(used)} inputs ({names}), expected one, or one number a row in each; "
-        "export the model with all columns in one input (skl2onnx: initial_types=[('x', "
-        "FloatTensorType([None, columns]))]), or pass the model itself to relunorm"
-    )
-
-
 def _is_whole(info: onnx.ValueInfoProto) -> bool:
     floats = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "UNDEFINED")
     return type_name(info.type.tensor_type.elem_type) not in floats
@@ -334,15 +392,11 @@ def _is_column(info: onnx.ValueInfoProto) -> bool:
     return numbers and len(dims) == 2 and dims[0].dim_value <= 1 and dims[1].dim_value == 1
 
 
-def _output(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> Tensor | Headed:
-    names = [info.name for info in graph.output]
-    missing = [name for name in names if name not in values]
-    if missing:
-        raise ModelFileError(f"{origin}: nothing computes the output {missing[0]!r}")
-    found = [values[name] for name in names]
-    if len(found) == 1 and not isinstance(found[0], Tensor | Headed):
-        raise InvalidNetworkError(f"{origin}: the output {names[0]!r} does not depend on the input")
-    return _choose_output(names, found, origin)
+def _reads_batch(name: str, consumer: onnx.NodeProto | None) -> bool:
+    if consumer is None:
+        return False
+    left = consumer.op_type == "MatMul" and consumer.input[0] == name
+    return left or consumer.op_type in _BATCHED
 
 
 def _choose_output(names: Sequence[str], values: Sequence[Any], origin: str) -> Tensor | Headed:
@@ -380,15 +434,6 @@ def _labels(model: onnx.ModelProto, outputs: int) -> tuple[Any, ...]:
     return ()
 
 
-def _columns(model: onnx.ModelProto, origin: str) -> tuple[Column, ...]:
-    """The columns of the table that a network which relunorm wrote was fitted to."""
-    text = next((entry.value for entry in model.metadata_props if entry.key == COLUMNS), "[]")
-    try:
-        return columns_from(json.loads(text))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ModelFileError(f"{origin}: its metadata {COLUMNS!r} is damaged ({error})") from None
-
-
 def _listed(text: str) -> list[Any]:
     """A list, or a mapping 0, 1, ... to labels, written as JSON or as Python prints it."""
     if len(text) > 1 << 20:
@@ -403,80 +448,6 @@ def _listed(text: str) -> list[Any]:
         if isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
             return list(value)
     return []
-
-
-def _input_shape(
-    info: onnx.ValueInfoProto,
-    graph: onnx.GraphProto,
-    values: dict[str, Any],
-    origin: str,
-    example: Any,
-) -> tuple[tuple[int, ...], bool]:
-    """The shape to lower for, and whether its first axis is the batch (then of size one)."""
-    name, consumer = _behind_scaling(info.name, graph, values)
-    kind = info.type.tensor_type
-    known = kind.HasField("shape")
-    dims = [int(d.dim_value) if d.HasField("dim_value") else None for d in kind.shape.dim]
-    if dims and dims[0] == -1:  # not legal, but a common spelling of a free batch
-        dims[0] = None
-    if any(d is not None and d < 0 for d in dims):
-        raise ModelFileError(f"{origin}: input {info.name!r} has a negative dimension: {dims}")
-    if example is not None:
-        wanted = input_shape(example, origin)
-        if known and len(dims) == len(wanted):
-            return wanted, False
-        return (1, *wanted), True
-    if not known or None in dims[1:]:
-        features = _features(name, consumer, values)
-        if features is None or (known and len(dims) != 2):
-            shown = ", ".join("?" if d is None else str(d) for d in dims) if known else "unknown"
-            raise ModelFileError(
-                f"{origin}: the shape of input {info.name!r} is not fixed ({shown}); pass the "
-                "shape of one input, for example relunorm.load(path, example=(1, 28, 28))"
-            )
-        return (1, features), True
-    if not dims:
-        raise ModelFileError(f"{origin}: input {info.name!r} is a single number without axes")
-    first, rest = dims[0], [d or 0 for d in dims[1:]]
-    batched = len(dims) > 1 and (first in (None, 1) or _reads_batch(name, consumer))
-    if first is None and not batched:
-        raise ModelFileError(f"{origin}: input {info.name!r} has one axis of unknown length")
-    return (1 if batched else int(first or 0), *rest), batched
-
-
-def _reads_batch(name: str, consumer: onnx.NodeProto | None) -> bool:
-    if consumer is None:
-        return False
-    left = consumer.op_type == "MatMul" and consumer.input[0] == name
-    return left or consumer.op_type in _BATCHED
-
-
-def _behind_scaling(
-    name: str, graph: onnx.GraphProto, values: dict[str, Any]
-) -> tuple[str, onnx.NodeProto | None]:
-    """The first operation behind casts and arithmetic with constants, and what it reads."""
-    seen: set[str] = set()
-    while name not in seen:
-        seen.add(name)
-        readers = [node for node in graph.node if name in node.input]
-        node = readers[0] if readers else None
-        others = [] if node is None else [n for n in node.input if n != name and n]
-        known = all(isinstance(values.get(n), np.ndarray) for n in others)
-        if node is None or node.op_type not in _SCALING or not known or len(readers) > 1:
-            return name, node
-        name = node.output[0]
-    return name, None
-
-
-def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]) -> int | None:
-    """How many inputs the first operation fixes, if it is a matrix product with a constant."""
-    if consumer is None or consumer.op_type not in ("Gemm", "MatMul") or len(consumer.input) < 2:
-        return None
-    weight = values.get(consumer.input[1])
-    if consumer.input[0] != name or not isinstance(weight, np.ndarray) or weight.ndim != 2:
-        return None
-    transposed = any(a.name == "transB" and a.i for a in consumer.attribute)
-    return int(weight.shape[1 if transposed else 0])
 
 
 #: Entry by entry, with broadcasting.

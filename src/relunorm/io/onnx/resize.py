@@ -6,7 +6,6 @@ ONNX's own reference differs where a length times its scale is not whole.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,12 +41,12 @@ def resize(node: Node) -> Any:
         check_count([size, n])
         if size < 1:
             raise InvalidNetworkError(f"axis {axis} of {n} entries becomes one of {size}")
-        rule = _Rule.of(node, scale)
+        _rule(node, scale)  # refuses what is not known, also where nothing is to be done
         if scale == 1:
             continue
         if axis == 0:
             raise CannotLower("resizes the first axis, the batch")
-        table = rule.table(n, size, scale)
+        table = _weights(node, n, size, scale)
         x = meaning.along(node.low, x, axis, lambda rows, table=table: rows @ table.T)
     return x
 
@@ -57,64 +56,42 @@ def _numbers(node: Node, position: int) -> Array | None:
     return None if found is None or not found.size else found.astype(np.float32)
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """How the entries of a finer or coarser axis are made.
+def _rule(node: Node, scale: float) -> tuple[str, str, str]:
+    """The mode, how entries are placed, and of the mode nearest which input is taken."""
+    placed = node.attribute("coordinate_transformation_mode", b"half_pixel").decode()
+    nearest = node.attribute("nearest_mode", b"round_prefer_floor").decode()
+    if node.kind == "Upsample" or node.opset < 11:  # these had one way to place the entries
+        placed, nearest = "asymmetric", "ceil" if scale < 1 else "floor"
+    mode = node.attribute("mode", b"nearest").decode()
+    if placed not in _PLACES:
+        raise CannotLower(f"places entries by {placed!r}")
+    if nearest not in _NEAREST or mode not in ("nearest", "linear", "cubic"):
+        raise InvalidNetworkError(f"the mode {mode!r} with {nearest!r} is not known")
+    return mode, placed, nearest
 
-    Attributes:
-        place: output position, scale, length before, length after -> place among the inputs.
-        nearest: place -> the input taken, of the mode nearest.
-        bend: the coefficient a of the cubic.
-        cut: whether inputs that are not there have no weight; otherwise the edge is repeated.
-        smooth: whether a coarser axis averages over all it skips.
-    """
 
-    place: Callable[..., Array]
-    mode: str
-    nearest: Callable[[Array], Array]
-    bend: float
-    cut: bool
-    smooth: bool
-
-    @staticmethod
-    def of(node: Node, scale: float) -> _Rule:
-        placed = node.attribute("coordinate_transformation_mode", b"half_pixel").decode()
-        nearest = node.attribute("nearest_mode", b"round_prefer_floor").decode()
-        if node.kind == "Upsample" or node.opset < 11:  # these had one way to place the entries
-            placed, nearest = "asymmetric", "ceil" if scale < 1 else "floor"
-        mode = node.attribute("mode", b"nearest").decode()
-        if placed not in _PLACES:
-            raise CannotLower(f"places entries by {placed!r}")
-        if nearest not in _NEAREST or mode not in ("nearest", "linear", "cubic"):
-            raise InvalidNetworkError(f"the mode {mode!r} with {nearest!r} is not known")
-        return _Rule(
-            _PLACES[placed],
-            mode,
-            _NEAREST[nearest],
-            float(node.attribute("cubic_coeff_a", -0.75)),
-            bool(node.attribute("exclude_outside", 0)),
-            bool(node.attribute("antialias", 0)),
-        )
-
-    def table(self, n: int, size: int, scale: float) -> Array:
-        """The weights of n inputs for each of so many outputs, shape (size, n)."""
-        kind = np.float32 if self.mode == "nearest" else np.float64  # the runtime's own ties
-        at = self.place(np.arange(size, dtype=kind), kind(scale), kind(n), kind(size))
-        table = np.zeros((size, n))
-        if self.mode == "nearest":
-            table[np.arange(size), np.clip(self.nearest(at), 0, n - 1).astype(np.intp)] = 1.0
-            return table
-        narrow = min(scale, 1.0) if self.smooth else 1.0
-        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / narrow))
-        near = np.floor(at).astype(np.intp)[:, None] + np.arange(-reach, reach + 2)
-        away = np.abs(near - at[:, None]) * narrow
-        weights = np.maximum(1 - away, 0) if self.mode == "linear" else _cubic(away, self.bend)
-        if self.cut:
-            weights *= (near >= 0) & (near < n)
-        weights /= weights.sum(axis=1, keepdims=True)
-        rows = np.broadcast_to(np.arange(size)[:, None], near.shape)
-        np.add.at(table, (rows, np.clip(near, 0, n - 1)), weights)
+def _weights(node: Node, n: int, size: int, scale: float) -> Array:
+    """The weights of n inputs for each of so many outputs, shape (size, n)."""
+    mode, placed, nearest = _rule(node, scale)
+    kind = np.float32 if mode == "nearest" else np.float64  # the runtime's own ties
+    at = _PLACES[placed](np.arange(size, dtype=kind), kind(scale), kind(n), kind(size))
+    table = np.zeros((size, n))
+    if mode == "nearest":
+        table[np.arange(size), np.clip(_NEAREST[nearest](at), 0, n - 1).astype(np.intp)] = 1.0
         return table
+    # a coarser axis may average over all it skips
+    narrow = min(scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    reach = int(np.ceil((2 if mode == "cubic" else 1) / narrow))
+    near = np.floor(at).astype(np.intp)[:, None] + np.arange(-reach, reach + 2)
+    away = np.abs(near - at[:, None]) * narrow
+    bend = float(node.attribute("cubic_coeff_a", -0.75))
+    weights = np.maximum(1 - away, 0) if mode == "linear" else _cubic(away, bend)
+    if node.attribute("exclude_outside", 0):  # otherwise the edge is repeated
+        weights *= (near >= 0) & (near < n)
+    weights /= weights.sum(axis=1, keepdims=True)
+    rows = np.broadcast_to(np.arange(size)[:, None], near.shape)
+    np.add.at(table, (rows, np.clip(near, 0, n - 1)), weights)
+    return table
 
 
 def _cubic(x: Array, a: float) -> Array:
@@ -127,6 +104,7 @@ def _half_pixel(at: Array, scale: Any, n: Any, size: Any) -> Array:
     return (at + 0.5) / scale - 0.5
 
 
+#: Output position, scale, length before, length after -> place among the inputs.
 _PLACES: dict[str, Callable[..., Array]] = {
     "half_pixel": _half_pixel,
     "asymmetric": lambda at, scale, n, size: at / scale,
@@ -138,6 +116,7 @@ _PLACES: dict[str, Callable[..., Array]] = {
         n / 2 * (1 - size / (scale * n)) + _half_pixel(at, scale, n, size)
     ),
 }
+#: Place -> the input taken.
 _NEAREST: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.ceil(at - 0.5),
     "round_prefer_ceil": lambda at: np.floor(at + 0.5),

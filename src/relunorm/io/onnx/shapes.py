@@ -17,6 +17,7 @@ from relunorm.io.graph.products import convolve_transposed, outputs_first
 from relunorm.io.graph.windows import Windows, sliding_windows
 from relunorm.io.onnx.file import STAGE, Array, Node, check_count, reference
 from relunorm.io.onnx.resize import resize
+from relunorm.network.structure import Geometry
 
 #: Conversions between these are taken as exact, as they are in torch.
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
@@ -181,38 +182,36 @@ def _constant_of_shape(node: Node) -> Any:
 
 
 def _conv(node: Node) -> Any:
-    x, weight, bias, stride, dilation = _weights(node)
+    x, weight, bias, geometry = _weights(node)
     if bias is not None and bias.shape != (len(weight),):
         raise InvalidNetworkError(f"the bias has shape {bias.shape}, expected ({len(weight)},)")
-    pads = _pads(node, x.shape[2:], weight.shape[2:], stride, dilation)
-    return node.low.convolve(x, weight, bias, stride, pads, dilation, node.attribute("group", 1))
+    geometry = geometry.padded(_pads(node, x.shape[2:], geometry))
+    return node.low.convolve(x, weight, bias, geometry, node.attribute("group", 1))
 
 
-def _weights(node: Node) -> tuple[Tensor, Array, Array | None, list[int], list[int]]:
-    """What a convolution reads, its weight and bias, strides and dilations."""
+def _weights(node: Node) -> tuple[Tensor, Array, Array | None, Geometry]:
+    """What a convolution reads, its weight and bias, and its windows without padding."""
     x, weight = node.tensor(0), node.constant(1)
     bias = None if node.input(2) is None else node.constant(2)
-    spatial = x.shape[2:]
-    if weight.ndim != len(x.shape) or not spatial:
+    if weight.ndim != len(x.shape) or not x.shape[2:]:
         raise InvalidNetworkError(f"a weight of shape {weight.shape} on an input of {x.shape}")
-    stride, dilation = _per_axis(node, "strides", spatial), _per_axis(node, "dilations", spatial)
-    return x, weight, bias, stride, dilation
+    return x, weight, bias, _unpadded(node, x.shape[2:], weight.shape[2:])
 
 
 def _conv_transpose(node: Node) -> Any:
-    x, weight, bias, stride, dilation = _weights(node)
-    spatial, kernel = x.shape[2:], weight.shape[2:]
+    x, weight, bias, geometry = _weights(node)
+    spatial, stride = x.shape[2:], geometry.stride
     extra = [int(n) for n in node.attribute("output_padding", [0] * len(spatial))]
     mode = node.attribute("auto_pad", b"NOTSET").decode()
     wanted = node.attribute("output_shape")
     if mode in ("SAME_UPPER", "SAME_LOWER") and wanted is None:
         wanted = [n * s for n, s in zip(spatial, stride, strict=True)]
     if wanted is None:
-        pads = _pads(node, spatial, kernel, stride, dilation)
+        pads = _pads(node, spatial, geometry)
     else:
         pads = []
-        for n, k, s, d, more, size in zip(
-            spatial, kernel, stride, dilation, extra, wanted[-len(spatial) :], strict=True
+        for n, (k, s, _, d), more, size in zip(
+            spatial, geometry.axes, extra, wanted[-len(spatial) :], strict=True
         ):
             total = (n - 1) * s + d * (k - 1) + 1 + more - int(size)
             if total < 0 and node.attribute("output_shape") is None:
@@ -221,35 +220,31 @@ def _conv_transpose(node: Node) -> Any:
             pads.append(ends if mode == "SAME_UPPER" else ends[::-1])
     pads = [(a, b - more) for (a, b), more in zip(pads, extra, strict=True)]
     groups = int(node.attribute("group", 1))
-    check_count([groups * weight.shape[1], *(n * s + k * d for n, s, k, d in
-                 zip(spatial, stride, kernel, dilation, strict=True))])  # fmt: skip
-    return convolve_transposed(
-        node.low, x, outputs_first(weight, groups), bias, stride, pads, dilation, groups
-    )
+    ends = (n * s + k * d for n, (k, s, _, d) in zip(spatial, geometry.axes, strict=True))
+    check_count([groups * weight.shape[1], *ends])
+    outward, geometry = outputs_first(weight, groups), geometry.padded(pads)
+    return convolve_transposed(node.low, x, outward, bias, geometry, groups)
 
 
-def _per_axis(node: Node, name: str, spatial: Sequence[int]) -> list[int]:
-    return [int(n) for n in node.attribute(name, [1] * len(spatial))]
+def _unpadded(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Geometry:
+    ones = [1] * len(spatial)
+    stride, dilation = (node.attribute(name, ones) for name in ("strides", "dilations"))
+    none, ceil = [(0, 0)] * len(spatial), node.attribute("ceil_mode", 0)
+    return Geometry(kernel, stride, none, dilation, ceil)
 
 
-def _pads(
-    node: Node,
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-) -> list[tuple[int, int]]:
+def _pads(node: Node, spatial: Sequence[int], geometry: Geometry) -> list[tuple[int, int]]:
     mode = node.attribute("auto_pad", b"NOTSET").decode()
     axes = len(spatial)
     if mode == "VALID":
         return [(0, 0)] * axes
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-        left_over = [(n - 1) % s + 1 - r for n, s, r in zip(spatial, stride, reach, strict=True)]
-        if max(left_over) > 1 or (node.kind not in _KERNELS and max(dilation) > 1):
+        sizes = zip(spatial, geometry.axes, strict=True)
+        left_over = [(n - 1) % s - d * (k - 1) for n, (k, s, _, d) in sizes]
+        if max(left_over) > 1 or (node.kind not in _KERNELS and max(geometry.dilation) > 1):
             raise CannotLower(f"with auto_pad {mode}, strides and dilations of which runtimes "
                               "differ; give pads")  # fmt: skip
-        pads = meaning.same_padding(spatial, kernel, stride, dilation)
+        pads = meaning.same_padding(spatial, geometry)
         return pads if mode == "SAME_UPPER" else [(large, small) for small, large in pads]
     pads = [int(n) for n in node.attribute("pads", [0] * (2 * axes))]
     if mode != "NOTSET" or len(pads) != 2 * axes:
@@ -266,11 +261,8 @@ def _windows(node: Node) -> Windows:
     spatial = x.shape[2:]
     if not spatial:
         raise InvalidNetworkError(f"pooling of shape {x.shape} has no axis to pool")
-    kernel = [int(n) for n in node.attribute("kernel_shape", [])]
-    stride, dilation = _per_axis(node, "strides", spatial), _per_axis(node, "dilations", spatial)
-    pads = _pads(node, spatial, kernel, stride, dilation)
-    ceil = bool(node.attribute("ceil_mode", 0))
-    return sliding_windows(spatial, kernel, stride, pads, dilation, ceil)
+    geometry = _unpadded(node, spatial, node.attribute("kernel_shape", []))
+    return sliding_windows(spatial, geometry.padded(_pads(node, spatial, geometry)))
 
 
 def _max_pool(node: Node) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +225,7 @@ class _Writer(Graph):
         takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
         if planes is not None and takes_bias:
             inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
-        geometry = Geometry(conv.weight.shape[2:], conv.stride, conv.pads, conv.dilation)
-        found = {"group": conv.groups, **windows(geometry)}
+        found = {"group": conv.groups, **windows(conv.geometry)}
         return self.node("Conv", inputs, f"{name}_conv", **found), takes_bias
 
     def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:
@@ -278,6 +276,14 @@ class _Writer(Graph):
         total = self.node("Add", [above, at], f"{prefix}_total")
         return self.stage(total, f"{prefix}_step")
 
+    def clip(self, ends: Sequence[float | None], z: str, name: str) -> str:
+        """Cut off at two ends; one that is None or infinite is open."""
+        given = [
+            "" if end is None or np.isinf(end) else self.tensor(f"{name}_{which}", np.array(end))
+            for which, end in zip(("low", "high"), ends, strict=True)
+        ]
+        return self.node("Clip", [z, *given], name)
+
     def stage(self, z: str, output: str) -> str:
         """z as it is; the note tells `load` not to multiply what reads it into z, which rounds."""
         return self.node("Identity", [z], output, doc_string=STAGE)
@@ -303,7 +309,7 @@ class _Writer(Graph):
                 return self.node("Conv", inputs, name, group=step.groups, **windows(step.geometry))
             pads = step.geometry.pads
             added = [max(-after, 0) for _, after in pads]
-            cut = replace(step.geometry, pads=tuple((a, max(b, 0)) for a, b in pads))
+            cut = step.geometry.padded([(a, max(b, 0)) for a, b in pads])
             found = {"group": step.groups, **windows(cut)}
             return self.node("ConvTranspose", inputs, name, output_padding=added, **found)
         if step.kind == "upsample" and step.geometry is not None:
@@ -312,29 +318,18 @@ class _Writer(Graph):
             how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
             return self.node("Resize", inputs, name, mode="nearest", **how)
         if step.kind == "max_pool" and step.geometry is not None:
-            return self.node(
-                "MaxPool",
-                inputs,
-                name,
-                ceil_mode=int(step.geometry.ceil),
-                **windows(step.geometry),
-            )
+            found = {"ceil_mode": int(step.geometry.ceil), **windows(step.geometry)}
+            return self.node("MaxPool", inputs, name, **found)
         if step.kind == "average_pool":
-            found = windows(step.geometry)
+            found = {"count_include_pad": int(step.count_padding), **windows(step.geometry)}
             found.pop("dilations")
-            return self.node(
-                "AveragePool", inputs, name, count_include_pad=int(step.count_padding), **found
-            )
+            return self.node("AveragePool", inputs, name, **found)
         if step.kind == "activation" and step.activation is not None:
             if step.activation.kind == "relu":
                 return self.node("Relu", inputs, name)
             return self.leaky(step.activation.slope, inputs[0], name)
         if step.kind == "clip":
-            ends = [
-                "" if end is None else self.tensor(f"{name}_{which}", np.array(end))
-                for which, end in zip(("low", "high"), step.ends, strict=True)
-            ]
-            return self.node("Clip", [*inputs, *ends], name)
+            return self.clip(step.ends, inputs[0], name)
         if step.kind == "reshape":
             if len(step.shape) == 1:
                 return self.node("Flatten", inputs, name, axis=1)
@@ -346,9 +341,8 @@ class _Writer(Graph):
 
     def head_step(self, step: HeadStep, value: str, name: str) -> str:
         if step.kind == "pair":
-            return self.node(
-                "Concat", [self.node("Neg", [value], f"{name}_0"), value], name, axis=-1
-            )
+            first = self.node("Neg", [value], f"{name}_0")
+            return self.node("Concat", [first, value], name, axis=-1)
         if step.kind in ("sigmoid", "tanh", "softplus", "exp", "round"):
             return self.node(step.kind.capitalize(), [value], name)
         if step.kind in ("softmax", "log_softmax"):
@@ -359,20 +353,13 @@ class _Writer(Graph):
         if step.kind == "log_sigmoid":
             return self.node("Log", [self.node("Sigmoid", [value], f"{name}_p")], name)
         if step.kind == "clip":
-            ends = [
-                self.tensor(f"{name}_{end}", np.array(number)) if np.isfinite(number) else ""
-                for end, number in zip(("low", "high"), step.numbers, strict=True)
-            ]
-            return self.node("Clip", [value, *ends], name)
+            return self.clip(step.numbers, value, name)
         if step.kind == "greater":
             level = self.tensor(f"{name}_level", np.array(step.numbers[0]))
             above = self.node("Greater", [value, level], f"{name}_test")
             target = onnx.helper.np_dtype_to_tensor_dtype(self.dtype)
             return self.node("Cast", [above], name, to=target)
-        parts = [step.factors, step.offsets]
-        parts = [
-            p.reshape(self.network.output_shape) if p.size > 1 else p.reshape(()) for p in parts
-        ]
+        parts = step.scaling(self.network.output_shape)
         factor, offset = (self.tensor(f"{name}_{k}", p) for k, p in zip("ab", parts, strict=True))
         product = self.node("Mul", [value, factor], f"{name}_product")
         return self.node("Add", [product, offset], name)

@@ -19,7 +19,8 @@ from relunorm.errors import (
     UnsupportedFormatError,
 )
 from relunorm.io.table.csv import (
-    Labels,
+    Columns,
+    as_labels,
     check_columns,
     check_distinct,
     csv_shape,
@@ -125,14 +126,14 @@ def _read(
 
         table = read_columns(path, targets, columns, labels=text, gaps=not finite, drop=drop)
         return _checked(table, path, width, finite)
-    labels = Labels(targets[0]) if text and len(targets) == 1 else None
+    label = targets[0] if text and len(targets) == 1 else ""
     suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
-    suffix = suffix.lower()
+    suffix, classes = suffix.lower(), ()
     if suffix in (".csv", ".txt", ".tsv", ".parquet"):
         if suffix == ".parquet":
-            numbers, names = _read_parquet(path, targets, labels, columns, drop)
+            numbers, names, classes = _read_parquet(path, targets, label, columns, drop)
         else:
-            numbers, names = read_csv(path, targets, labels, drop)
+            numbers, names, classes = read_csv(path, targets, label, drop)
         own = names != [f"x{k}" for k in range(len(names))]
         table = Table(numbers, None, tuple(names), columns=tuple(map(Column, names)) if own else ())
     elif suffix in (".npz", ".npy"):
@@ -148,10 +149,7 @@ def _read(
         at = [table.names.index(c.name) for c in columns]
         kept = tuple(table.names[k] for k in at)
         table = replace(table, x=table.x[:, at], names=kept, columns=tuple(columns))
-    if labels is not None and labels.seen and table.y is not None:
-        y, classes = labels.sort(table.y)
-        table = replace(table, y=y, classes=classes)
-    return _checked(table, path, width, finite)
+    return _checked(replace(table, classes=classes or table.classes), path, width, finite)
 
 
 def as_targets(path: Path, target: str | Sequence[str] | None) -> list[str]:
@@ -224,10 +222,10 @@ def open_parquet(path: Path, targets: Sequence[str] = (), drop: Sequence[str] = 
 def _read_parquet(
     path: Path,
     targets: Sequence[str],
-    labels: Labels | None,
+    label: str,
     columns: Sequence[Column],
     drop: Sequence[str],
-) -> tuple[NDArray[np.float64], list[str]]:
+) -> Columns:
     table = open_parquet(path, targets, drop)
     from pyarrow import types
 
@@ -235,11 +233,13 @@ def _read_parquet(
     wanted = {column.name for column in matched(columns, names, targets)} | set(targets)
     if columns and wanted <= set(names):  # what else there is may hold anything
         names = [name for name in names if name in wanted]
-    found = []
+    found, classes = [], ()
     for name in names:
         kind = table[name].type
-        if labels is not None and name == labels.column and _holds_text(kind, types):
-            found.append(_label_numbers(path, labels, table[name].to_pylist()))
+        if name == label and _holds_text(kind, types):
+            cells = [cell or "" for cell in table[name].to_pylist()]
+            codes, classes = as_labels(path, name, cells)
+            found.append(codes)
             continue
         tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
         if not any(test(kind) for test in tests):
@@ -253,22 +253,13 @@ def _read_parquet(
         found.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
     if not found:
         raise InvalidInputError(f"{path}: the table has no columns")
-    return np.column_stack(found), list(names)
+    return np.column_stack(found), list(names), classes
 
 
 def _holds_text(kind: Any, types: Any) -> bool:
     """Whether an arrow type is text, also where every text is kept once (categories)."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(kind) or types.is_large_string(kind)
-
-
-def _label_numbers(path: Path, labels: Labels, cells: list[str | None]) -> NDArray[np.float64]:
-    try:
-        return labels.numbers(cell or "" for cell in cells)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{path}: column {labels.column!r}: {error}; drop such rows"
-        ) from None
 
 
 def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
@@ -303,9 +294,8 @@ def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
     if y is None:
         return Table(rows, None, tuple(names))
     if text and y.dtype.kind in "US" and y.ndim == 1:
-        labels = Labels(label)
         cells = [c.decode(errors="replace") if isinstance(c, bytes) else c for c in y.tolist()]
-        codes, classes = labels.sort(_label_numbers(path, labels, cells))
+        codes, classes = as_labels(path, label, cells)
         return Table(rows, codes, tuple(names), label, classes)
     if y.dtype.kind not in "fiub" or y.ndim not in (1, 2) or 0 in y.shape[1:]:
         raise InvalidInputError(

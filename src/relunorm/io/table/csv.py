@@ -6,8 +6,8 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.display.shown import counted
 from relunorm.errors import InvalidInputError
 
 #: What may stand between two cells, likeliest first; spaces only where none of these is there.
@@ -25,22 +26,23 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'"[^"]*"')
 
 
+#: Columns (n, d), their names, and the labels that the numbers in one of them stand for.
+Columns = tuple[NDArray[np.float64], list[str], tuple[str, ...]]
+
+
 def read_csv(
-    path: Path,
-    targets: Sequence[str] = (),
-    labels: Labels | None = None,
-    drop: Sequence[str] = (),
-) -> tuple[NDArray[np.float64], list[str]]:
-    """The columns (n, d) of a text table and their names (x0, x1, ... if it has none).
+    path: Path, targets: Sequence[str] = (), label: str = "", drop: Sequence[str] = ()
+) -> Columns:
+    """The columns of a text table, named x0, x1, ... if it has no names.
 
     Args:
         path: UTF-8 or UTF-16, with or without its mark, also compressed by gzip.
         targets: columns that have to be there; a text there is met differently from one elsewhere.
-        labels: takes the text of its column, if that does not hold numbers.
+        label: the column that may hold labels instead of numbers.
         drop: columns that are passed over; they may hold anything.
     """
     try:
-        return _read(path, targets, labels, drop)
+        return _read(path, targets, label, drop)
     except UnicodeDecodeError as error:
         wrong = error.object[error.start]
         raise InvalidInputError(
@@ -87,39 +89,80 @@ def csv_shape(path: Path, targets: Sequence[str] = (), drop: Sequence[str] = ())
     return CsvShape(delimiter, [names[k] for k in at], 1 + has_names, len(names), at)
 
 
-def _read(
-    path: Path, targets: Sequence[str], labels: Labels | None, drop: Sequence[str]
-) -> tuple[NDArray[np.float64], list[str]]:
+def _read(path: Path, targets: Sequence[str], label: str, drop: Sequence[str]) -> Columns:
     shape = csv_shape(path, targets, drop)
     assert shape is not None
-    delimiter, names = shape.delimiter, shape.names
+    names, fault = shape.names, ""
     # cells are converted one by one only where the fast reader met something else than numbers
-    readers = [_number] if delimiter == "," else [_number, _european]
-    converters: list[Any] = [None, *readers]
-    if labels is not None and labels.column in names:
-        at = shape.at[names.index(labels.column)]
-        converters += [dict.fromkeys(shape.at, read) | {at: labels.number} for read in readers]
-    fault = ""
-    for converter in converters:
-        try:
-            with open_text(path) as file:
-                numbers = np.loadtxt(
-                    file,
-                    delimiter=None if delimiter == " " else delimiter,
-                    skiprows=shape.first_line - 1,
-                    usecols=shape.at if drop else None,
-                    ndmin=2,
-                    quotechar='"',
-                    comments=None,
-                    converters=converter,
-                )
-            return _same_width(path, numbers, names), names
-        except UnicodeDecodeError:
-            raise
-        except ValueError as error:
-            fault = str(error)
-    fault = _first_fault(path, shape, targets, labels) or fault
+    readers = [None, _number] if shape.delimiter == "," else [None, _number, _european]
+    for text in (False, True) if label in names else (False,):
+        for convert in readers:
+            try:
+                if text:
+                    return _with_labels(path, shape, label, convert)
+                numbers = _numbers(path, shape, shape.at if drop else None, convert)
+            except UnicodeDecodeError:
+                raise
+            except ValueError as error:
+                fault = str(error)
+            else:
+                if numbers.shape[1] == len(names):
+                    return numbers, names, ()
+                fault = f"{len(names)} names in the first line, but {numbers.shape[1]} of numbers"
+    _check_cells(path, shape, targets, label)
     raise InvalidInputError(f"{path}: {fault}")
+
+
+def _numbers(
+    path: Path, shape: CsvShape, columns: list[int] | None, convert: Any
+) -> NDArray[np.float64]:
+    with open_text(path) as file:
+        return np.loadtxt(
+            file,
+            delimiter=None if shape.delimiter == " " else shape.delimiter,
+            skiprows=shape.first_line - 1,
+            usecols=columns,
+            ndmin=2,
+            quotechar='"',
+            comments=None,
+            converters=convert,
+        )
+
+
+def _with_labels(path: Path, shape: CsvShape, label: str, convert: Any) -> Columns:
+    at = shape.names.index(label)
+    codes, classes = as_labels(path, label, [row[at] for _, row in rows_of(path, shape)])
+    others = shape.at[:at] + shape.at[at + 1 :]
+    numbers = _numbers(path, shape, others, convert) if others else np.empty((len(codes), 0))
+    return np.insert(numbers, at, codes, axis=1), shape.names, classes
+
+
+def as_labels(
+    path: Path, column: str, cells: Sequence[str]
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """The number of each label among all of them, sorted, and the labels."""
+    missing = next((cell for cell in cells if not is_label(cell)), None)
+    if missing is not None:
+        raise InvalidInputError(
+            f"{path}: column {column!r}: {missing!r} is no label; drop such rows"
+        )
+    labels = [cell.strip() for cell in cells]
+    number = {label: float(k) for k, label in enumerate(sorted(set(labels)))}
+    return np.array([number[label] for label in labels]), tuple(number)
+
+
+def rows_of(path: Path, shape: CsvShape) -> Iterator[tuple[int, list[str]]]:
+    """The number of every line, and its cells without those of columns that are left out."""
+    spaces = shape.delimiter == " "
+    with open_text(path) as file:
+        lines = csv.reader(file, delimiter=shape.delimiter, skipinitialspace=spaces)
+        for line, row in enumerate(lines, start=1):
+            if line < shape.first_line or not row:
+                continue
+            if len(row) != shape.width:
+                cells = counted(len(row), "cell")
+                raise InvalidInputError(f"{path}: line {line} has {cells}, expected {shape.width}")
+            yield line, [row[k] for k in shape.at]
 
 
 def open_text(path: Path) -> TextIO:
@@ -186,35 +229,19 @@ def target_hint(path: Path, column: str = "NAME") -> str:
     return f"--target {column}, or data:{path.name}?target={column} where a domain is asked for"
 
 
-def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> NDArray[np.float64]:
-    if numbers.shape[1] != len(names):
-        raise InvalidInputError(
-            f"{path}: {len(names)} names in the first line, but {numbers.shape[1]} columns of "
-            "numbers"
-        )
-    return numbers
-
-
-def _first_fault(path: Path, shape: CsvShape, targets: Sequence[str], labels: Labels | None) -> str:
-    """Which cell a reader could not use, for the error message."""
+def _check_cells(path: Path, shape: CsvShape, targets: Sequence[str], label: str) -> None:
+    """Raise for the first cell that a reader could not use."""
     names = shape.names
-    with open_text(path) as file:
-        for line, row in enumerate(csv.reader(file, delimiter=shape.delimiter), start=1):
-            if line < shape.first_line or not row:
-                continue
-            if len(row) != shape.width:
-                cells = f"{len(row)} cell{'s' if len(row) != 1 else ''}"
-                return f"line {line} has {cells}, expected {shape.width}"
-            for name, k in zip(names, shape.at, strict=True):
-                cell = row[k]
-                usable = is_label if labels is not None and name == labels.column else _is_number
-                if not usable(cell):
-                    hint = _hint(cell, name, names, targets)
-                    if not targets and is_label(cell) and len(names) > 1:
-                        hint += f"; if it is the target, name it: {target_hint(path, name)}"
-                    shown = repr(cell) if cell.strip() else "an empty cell"
-                    return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
-    return ""
+    for line, row in rows_of(path, shape):
+        for name, cell in zip(names, row, strict=True):
+            if not (is_label if name == label else _is_number)(cell):
+                hint = _hint(cell, name, names, targets)
+                if not targets and is_label(cell) and len(names) > 1:
+                    hint += f"; if it is the target, name it: {target_hint(path, name)}"
+                shown = repr(cell) if cell.strip() else "an empty cell"
+                raise InvalidInputError(
+                    f"{path}: line {line}, column {name!r}: {shown} is not a number; {hint}"
+                )
 
 
 def _hint(cell: str, name: str, names: list[str], targets: Sequence[str]) -> str:
@@ -317,33 +344,3 @@ def _is_number(cell: str) -> bool:
 def is_label(cell: str) -> bool:
     """Whether a cell holds something: empty ones and nan are missing values."""
     return cell.strip().lower() not in ("", "nan")
-
-
-@dataclass
-class Labels:
-    """Numbers for the labels of one column, in the order they are met.
-
-    >>> labels = Labels("kind")
-    >>> codes = labels.numbers(["oak", "ash", "oak"])
-    >>> labels.sort(codes)
-    (array([1., 0., 1.]), ('ash', 'oak'))
-    """
-
-    column: str
-    seen: dict[str, int] = field(default_factory=dict)
-
-    def number(self, cell: str) -> float:
-        """The label's number; a missing value is an error as anywhere else."""
-        label = cell.strip()
-        if not is_label(label):
-            raise ValueError(f"{cell!r} is no label")
-        return float(self.seen.setdefault(label, len(self.seen)))
-
-    def numbers(self, cells: Iterable[str]) -> NDArray[np.float64]:
-        """The number of each label."""
-        return np.array([self.number(cell) for cell in cells])
-
-    def sort(self, y: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """The column with the labels numbered in sorted order, and the labels."""
-        order = np.argsort(list(self.seen))  # order[k]: the number, as met, of the k-th label
-        return np.argsort(order)[y.astype(np.intp)].astype(np.float64), tuple(sorted(self.seen))

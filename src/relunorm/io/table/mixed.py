@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,8 @@ from relunorm.io.table.csv import (
     csv_shape,
     drop_hint,
     is_gap,
-    open_text,
     parse_number,
+    rows_of,
     spelling,
 )
 from relunorm.network.columns import Column, input_names, matched
@@ -157,28 +156,23 @@ def _inputs(
     place = {word: k for k, word in enumerate(column.words)}
     for at, cell in enumerate(cells):
         word = cell.strip()
-        number = None if place else parse_number(cell, shape)
+        number, fault = None if place else parse_number(cell, shape), ""
         if word in place:
             values[at, place[word]] = 1.0
         elif number is not None and np.isinf(number):
-            line = at + shape.first_line
-            raise InvalidInputError(
-                f"{path}: line {line}, column {column.name!r}: {word} is infinite"
-            )
+            fault = f"{word} is infinite"
         elif number is not None and number == number:
             values[at] = number
         elif not is_gap(cell, words=bool(place)):
             known = f"one of {', '.join(column.words[:10])}" if place else "a number"
-            raise InvalidInputError(
-                f"{path}: line {at + shape.first_line}, column {column.name!r}: {word!r} is not "
-                f"{known}"
-            )
+            fault = f"{word!r} is not {known}"
         elif not gaps and column.fill is None:
-            raise InvalidInputError(
-                f"{path}: line {at + shape.first_line}, column {column.name!r}: a gap; {advice}"
-            )
+            fault = f"a gap; {advice}"
         elif not place:
             values[at] = np.nan if column.fill is None else column.fill
+        if fault:
+            line = at + shape.first_line
+            raise InvalidInputError(f"{path}: line {line}, column {column.name!r}: {fault}")
     return values
 
 
@@ -198,21 +192,8 @@ def _cells(path: Path, targets: Sequence[str], drop: Sequence[str]) -> tuple[Csv
         raise UnsupportedFormatError(
             f"{path}: words and gaps are read from .csv and .parquet tables only"
         )
-    rows: list[list[str]] = []
-    with open_text(path) as file:
-        spaces = shape.delimiter == " "
-        lines = csv.reader(file, delimiter=shape.delimiter, skipinitialspace=spaces)
-        for line, row in enumerate(lines, start=1):
-            if line < shape.first_line or not row:
-                continue
-            if len(row) != shape.width:
-                raise InvalidInputError(
-                    f"{path}: line {line} has {len(row)} cells, expected {shape.width}"
-                )
-            rows.append(row)
-    return shape, {
-        name: [row[k] for row in rows] for name, k in zip(shape.names, shape.at, strict=True)
-    }
+    rows = [row for _, row in rows_of(path, shape)]
+    return shape, {name: [row[k] for row in rows] for k, name in enumerate(shape.names)}
 
 
 def _words(cells: list[str], shape: CsvShape) -> list[str]:

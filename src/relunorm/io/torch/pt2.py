@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from relunorm.errors import ModelFileError
+from relunorm.errors import SENSELESS, ModelFileError
 from relunorm.io.torch.program import Operation, Program, Ref, place_of
 from relunorm.network.columns import Column, columns_from
 
@@ -47,15 +47,7 @@ def read_program(path: Path) -> Program:
     with _Archive(path) as archive:
         try:
             return _program(archive)
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            IndexError,
-            AttributeError,
-            RecursionError,
-            OverflowError,
-        ) as error:
+        except (*SENSELESS, RecursionError) as error:
             if isinstance(error, ModelFileError):
                 raise
             raise ModelFileError(f"{path}: the graph is damaged ({error!r})") from error

@@ -15,7 +15,7 @@ from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.heads import Headed
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Tensor
 from relunorm.io.graph.products import convolve_transposed, outputs_first
-from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
+from relunorm.io.graph.windows import adaptive_windows, sliding_windows
 from relunorm.io.torch.program import (
     Site,
     as_array,
@@ -25,6 +25,7 @@ from relunorm.io.torch.program import (
     spread,
     value_of,
 )
+from relunorm.network.structure import Geometry
 
 #: A tensor is cut into at most this many parts.
 MAX_PARTS = 1 << 12
@@ -170,18 +171,14 @@ def _conv(
 ) -> Tensor:
     matrix = constant(weight, "weight")
     axes = matrix.ndim - 2
-    dilation = spread(dilation, axes)
-    if padding == "same":
-        kernel = matrix.shape[2:]  # in place of the input's sizes: with steps of 1 any will do
-        pads = meaning.same_padding(kernel, kernel, [1] * axes, dilation)
-    else:
-        pads = [(p, p) for p in spread(0 if padding == "valid" else padding, axes)]
-    offset = None if bias is None else constant(bias, "bias")
-
-    def convolve(x: Tensor) -> Tensor:
-        return site.low.convolve(x, matrix, offset, spread(stride, axes), pads, dilation, groups)
-
-    return _with_batch(site, input, axes, convolve)
+    kernel, even = matrix.shape[2:], 0 if padding in ("same", "valid") else padding
+    geometry = _geometry(kernel, stride, even, dilation)
+    if padding == "same":  # with steps of 1 any sizes of the input will do
+        geometry = geometry.padded(meaning.same_padding(kernel, geometry))
+    offset, low = None if bias is None else constant(bias, "bias"), site.low
+    return _with_batch(
+        site, input, axes, lambda x: low.convolve(x, matrix, offset, geometry, groups)
+    )
 
 
 def _conv_transpose(
@@ -197,16 +194,14 @@ def _conv_transpose(
 ) -> Tensor:
     matrix = constant(weight, "weight")
     axes = matrix.ndim - 2
-    extra = spread(output_padding, axes)
-    pads = [(p, p - more) for p, more in zip(spread(padding, axes), extra, strict=True)]
-    offset = None if bias is None else constant(bias, "bias")
-    steps, apart, low = spread(stride, axes), spread(dilation, axes), site.low
+    geometry, extra = _geometry(matrix.shape[2:], stride, padding, dilation), output_padding
+    pads = [(p, p - more) for (p, _), more in zip(geometry.pads, spread(extra, axes), strict=True)]
+    geometry = geometry.padded(pads)
+    offset, low = None if bias is None else constant(bias, "bias"), site.low
     outward = outputs_first(matrix, groups)
-
-    def convolve(x: Tensor) -> Tensor:
-        return convolve_transposed(low, x, outward, offset, steps, pads, apart, groups)
-
-    return _with_batch(site, input, axes, convolve)
+    return _with_batch(
+        site, input, axes, lambda x: convolve_transposed(low, x, outward, offset, geometry, groups)
+    )
 
 
 def _resample(name: str, site: Site, **arguments: Any) -> Tensor:
@@ -277,8 +272,10 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
+    geometry = _pooling(axes, kernel_size, stride, padding, 1, ceil_mode)
+
     def pool(x: Tensor) -> Tensor:
-        windows = _windows(x, kernel_size, stride, padding, 1, ceil_mode, axes)
+        windows = sliding_windows(x.shape[2:], geometry)
         if divisor_override is None:
             return site.low.average(x, windows, count_include_pad)
         average = site.low.average(x, windows, False)
@@ -298,9 +295,10 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
+    geometry = _pooling(axes, kernel_size, stride, padding, dilation, ceil_mode)
+
     def pool(x: Tensor) -> Tensor:
-        windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, axes)
-        return site.low.max_pool(x, windows, site.name)
+        return site.low.max_pool(x, sliding_windows(x.shape[2:], geometry), site.name)
 
     return _with_batch(site, self, axes, pool)
 
@@ -323,13 +321,19 @@ def _adaptive_max_pool(site: Site, self: Tensor, output_size: Sequence[int]) -> 
     return [_with_batch(site, self, len(output_size), pool), None]
 
 
-def _windows(
-    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, axes: int
-) -> Windows:
+def _pooling(
+    axes: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Geometry:
     sizes = spread(kernel, axes)
-    steps = sizes if isinstance(stride, list | tuple) and not stride else spread(stride, axes)
-    pads = [(p, p) for p in spread(padding, axes)]
-    return sliding_windows(x.shape[2:], sizes, steps, pads, spread(dilation, axes), ceil)
+    steps = sizes if isinstance(stride, list | tuple) and not stride else stride
+    return _geometry(sizes, steps, padding, dilation, ceil)
+
+
+def _geometry(
+    kernel: Sequence[int], stride: Any, padding: Any, dilation: Any, ceil: bool = False
+) -> Geometry:
+    steps, even, apart = (spread(value, len(kernel)) for value in (stride, padding, dilation))
+    return Geometry(kernel, steps, [(p, p) for p in even], apart, ceil)
 
 
 def _with_batch(site: Site, x: Tensor, axes: int, function: Callable[[Tensor], Tensor]) -> Tensor:

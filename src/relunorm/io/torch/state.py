@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 import struct
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import nn
 
-from relunorm.errors import ModelFileError, UnsupportedFormatError
+from relunorm.errors import SENSELESS, ModelFileError, UnsupportedFormatError
 from relunorm.io.torch.read import detached_copy, from_torch
 from relunorm.network import Network
 
@@ -21,17 +21,7 @@ _WAY_OUT = (
 )
 
 #: What the restricted unpickler raises on files that are not what they claim to be.
-_DAMAGE = (
-    pickle.UnpicklingError,
-    struct.error,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+_DAMAGE = (*SENSELESS, AssertionError, EOFError, RuntimeError, UnpicklingError, struct.error)
 
 
 def read_state(path: Path, example: Any = None, architecture: nn.Module | None = None) -> Network:

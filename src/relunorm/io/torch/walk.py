@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from relunorm.errors import (
+    SENSELESS,
     InvalidNetworkError,
     ModelFileError,
     RelunormError,
@@ -38,19 +39,6 @@ from relunorm.io.torch.program import (
 )
 from relunorm.io.torch.shapes import ALIASES, JOINS, MOVES
 from relunorm.network import Network
-
-#: Complaints of numpy and torch about arguments that make no sense together.
-BAD_ARGUMENTS = (
-    TypeError,
-    ValueError,
-    IndexError,
-    KeyError,
-    AttributeError,
-    OverflowError,
-    ZeroDivisionError,
-    RuntimeError,
-    NotImplementedError,
-)
 
 _INTEGERS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
@@ -129,7 +117,7 @@ class _Walk(Walk):
                 run = partial(self._apply, number, operation, arguments)
                 result = self.lower(_call(operation, arguments), leaves(arguments), run)
                 self._define(operation, result)
-            except (RelunormError, *BAD_ARGUMENTS) as error:
+            except (RelunormError, *SENSELESS, RuntimeError) as error:
                 # Sizes and arguments come from the graph: a complaint about them is about it.
                 place = f"{self.origin}: {operation.place} ({operation.target})"
                 raise InvalidNetworkError(f"{place}: {error}") from error

@@ -139,9 +139,8 @@ class Scaling(nn.Module):
 
     def __init__(self, step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype):
         super().__init__()
-        for name, part in (("factor", step.factors), ("offset", step.offsets)):
-            array = part.reshape(shape) if part.size > 1 else part.reshape(())
-            self.register_buffer(name, torch.tensor(array, dtype=dtype))
+        for name, part in zip(("factor", "offset"), step.scaling(shape), strict=True):
+            self.register_buffer(name, torch.tensor(part, dtype=dtype))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs * self.factor + self.offset
@@ -320,8 +319,7 @@ def _transposed(
     step: Operation, geometry: Geometry, weight: Any, dtype: torch.dtype
 ) -> list[nn.Module]:
     """Cut off evenly, with outputs added at the end; what is left is cut off behind it."""
-    cut = [max(min(before, after + s - 1), 0) for s, (before, after) in
-           zip(geometry.stride, geometry.pads, strict=True)]  # fmt: skip
+    cut = [max(min(before, after + s - 1), 0) for _, s, (before, after), _ in geometry.axes]
     added = [max(n - after, 0) for n, (_, after) in zip(cut, geometry.pads, strict=True)]
     ends = {"padding": tuple(cut), "output_padding": tuple(added)}
     conv = _empty(_TRANSPOSED, step, geometry, weight, dtype, **ends)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from relunorm.display.shown import plain
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite
 from relunorm.report.registry import NotAsked
 
 #: Layers that are listed, at most.
@@ -25,8 +25,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     for layer in found.layers[:MAX_LAYERS]:
         document = layer.to_dict()
         row = {key: document[key] for key in KEPT}
-        row["odd"] = document["odd"]["points"]
-        rows.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
+        rows.append(plain({**row, "odd": document["odd"]["points"]}))
     used = found.layers[0].points
     return {
         "on": case.inputs_in_words,

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import Line, along
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite, quantity
+from relunorm.report.numbers import quantity
 from relunorm.report.plane import Array, main_direction, printed
 
 #: Numbers the profile may hold at once: breakpoints times the widest value.
@@ -39,8 +39,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "distinct": quantity(found.distinct, "exact"),
         "knots": {
             "kind": "exact",
-            "at": [finite(v) for v in at[picks]],
-            "values": [[finite(v) for v in row] for row in found.values[picks]],
+            "at": plain(at[picks]),
+            "values": plain(found.values[picks]),
             "layer": _layers(found)[picks].tolist(),
             "every": step,
         },

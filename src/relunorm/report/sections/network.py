@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.display.shown import plain
 from relunorm.report.case import MAX_OUTPUTS, Case
-from relunorm.report.numbers import finite, quantity
+from relunorm.report.numbers import quantity
 
 #: Layers that are listed, at most; of a deeper network the first ones.
 MAX_LAYERS = 200
@@ -24,9 +25,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "inputs": quantity(case.network.input_size, "exact"),
         "outputs": quantity(case.network.output_size, "exact"),
         "depth": quantity(len(case.network.hidden), "exact"),
-        "units": quantity(document["units"], "exact"),
-        "channels": quantity(document["channels"], "exact"),
-        "parameters": quantity(document["parameters"], "exact"),
+        **{name: quantity(document[name], "exact") for name in ("units", "channels", "parameters")},
         "skips": not case.network.is_chain,
         "layers": {"kind": "exact", "rows": rows, "of": len(document["layers"])},
         "output_range": _output_range(case),
@@ -36,8 +35,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
 def _output_range(case: Case) -> dict[str, Any]:
     values = case.few_outputs(case.inputs)
     rows = [
-        {"output": k, "min": finite(column.min()), "mean": finite(column.mean()),
-         "max": finite(column.max())}
+        {"output": k, "min": plain(column.min()), "mean": plain(column.mean()),
+         "max": plain(column.max())}
         for k, column in enumerate(values.T[:MAX_OUTPUTS])
     ]  # fmt: skip
     bad = int((~np.isfinite(values)).any(axis=1).sum())

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import Clock
+from relunorm.display.shown import plain
 from relunorm.embedded import to_c
 from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import nnz
 from relunorm.report.case import Case
-from relunorm.report.numbers import finite, quantity
+from relunorm.report.numbers import quantity
 from relunorm.report.registry import NEEDS_TIME
 
 WIDTHS = (8, 16)
@@ -77,6 +78,6 @@ def _on_data(case: Case, program: Any) -> dict[str, Any] | None:
     return {
         "kind": "exact",
         "rows": len(rows),
-        "largest": finite(np.abs(ours - theirs).max()),
+        "largest": plain(np.abs(ours - theirs).max()),
         "same_class": same,
     }

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.errors import InvalidInputError
 from relunorm.report import misfit
 from relunorm.report.case import Case
-from relunorm.report.numbers import Kind, finite
+from relunorm.report.numbers import Kind
 from relunorm.report.registry import NotAsked
 
 Array = NDArray[np.float64]
@@ -86,7 +86,7 @@ def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
                     "label": int(truth[k]),
                     "answer": int(decided[k]),
                     "next": int(second[k]),
-                    "margin": finite(margins[k]),
+                    "margin": plain(margins[k]),
                 }
                 for k in np.argsort(margins, kind="stable")[:LISTED]
             ],
@@ -107,7 +107,7 @@ def _recall(table: NDArray[np.intp]) -> dict[str, Any]:
     share = right[there] / rows[there]
     worst = there[np.argsort(share, kind="stable")][:MAX_CLASSES]
     return {
-        "balanced": finite(share.mean()),
+        "balanced": plain(share.mean()),
         "rows": [
             {"label": int(k), "rows": int(rows[k]), "right": int(right[k]), "said": int(said[k])}
             for k in worst
@@ -171,7 +171,7 @@ def _histogram(margins: Array, right: NDArray[np.bool_]) -> dict[str, Any]:
     edges = np.linspace(0.0, top, BARS + 1)
     clipped = np.minimum(margins, top)
     return {
-        "edges": [finite(v) for v in edges],
+        "edges": plain(edges),
         "right": np.histogram(clipped[right], edges)[0].tolist(),
         "wrong": np.histogram(clipped[~right], edges)[0].tolist(),
     }
@@ -209,8 +209,8 @@ def _numbers(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
             "rows": [
                 {
                     "output": k,
-                    "actual": [finite(v) for v in truth[picks, k]],
-                    "predicted": [finite(v) for v in outputs[picks, k]],
+                    "actual": plain(truth[picks, k]),
+                    "predicted": plain(outputs[picks, k]),
                 }
                 for k in listed
             ],
@@ -227,12 +227,12 @@ def _error(error: Array, truth: Array) -> dict[str, Any]:
     varies = np.ptp(truth) > 0  # the deviation of 0.1, 0.1, ... is not 0 after rounding
     spread = float(truth.std()) if varies else 0.0
     return {
-        "rms": finite(rms),
-        "mean_abs": finite(np.abs(error).mean()),
-        "bias": finite(error.mean()),
-        "largest": finite(np.abs(error).max()),
-        "spread": finite(spread),
-        "r2": finite(1 - (rms / spread) ** 2) if spread > 0 else None,
+        "rms": plain(rms),
+        "mean_abs": plain(np.abs(error).mean()),
+        "bias": plain(error.mean()),
+        "largest": plain(np.abs(error).max()),
+        "spread": plain(spread),
+        "r2": plain(1 - (rms / spread) ** 2) if spread > 0 else None,
     }
 
 
@@ -241,6 +241,6 @@ def _worst(case: Case, k: int, truth: Array, outputs: Array, units: Array) -> di
     return {
         "row": case.row(k),
         "output": at,
-        "actual": finite(truth[k, at]),
-        "predicted": finite(outputs[k, at]),
+        "actual": plain(truth[k, at]),
+        "predicted": plain(outputs[k, at]),
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock
+from relunorm.display.shown import plain
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
@@ -17,7 +18,7 @@ from relunorm.regions.geometry.boundaries import decision_cells
 from relunorm.regions.partition import Regions
 from relunorm.regions.planes import on_plane, restrict
 from relunorm.report.case import Case, first_outputs
-from relunorm.report.numbers import finite, quantity, rounded, series
+from relunorm.report.numbers import quantity, rounded
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.registry import COUNTED_INPUTS
 from relunorm.report.spelling import regions_again
@@ -55,16 +56,12 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     clock = Clock(seconds)
     network = case.few_outputs.folded()
     if network.input_size == 1:
-        found = regions(network, case.domain, time_limit=clock, max_regions=MAX_COUNTED)
+        found = _listed(network, None, case.domain, clock, MAX_COUNTED)
         return {**_counts(found, clock), "type": "interval", "cells": None, "plane": None}
     half = clock.part(share=0.4)
-    if network.input_size == 2:
-        plane = None
-        found = regions(network, case.domain, time_limit=half, max_regions=MAX_COUNTED)
-    else:
-        plane = choose_plane(case)
-        limits: dict[str, Any] = {"time_limit": half, "max_regions": MAX_COUNTED}
-        found = on_plane(network, plane.origin, plane.u, plane.v, plane.window, **limits).regions
+    plane = None if network.input_size == 2 else choose_plane(case)
+    window = case.domain if plane is None else plane.window
+    found = _listed(network, plane, window, half, MAX_COUNTED)
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
     body = {**_counts(found, clock), "type": "plane" if plane is None else "slice"}
@@ -74,7 +71,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         return {**body, "cells": None, "plane": None}
     whole = None
     if plane is not None and network.input_size <= COUNTED_INPUTS:
-        whole = _whole(network, case.domain, clock.part(share=0.5))
+        every = _listed(network, None, case.domain, clock.part(share=0.5), MAX_COUNTED)
+        whole = _count(every)
     body["whole"] = whole
     drawn = _drawable(network, plane, found, clock)
     body["plane"] = _view(case, plane, drawn)
@@ -115,7 +113,7 @@ def _counts(found: Regions, clock: Clock) -> dict[str, Any]:
     per_layer += [len(found)] if found.network.layers else []
     return {
         "count": _count(found),
-        "per_layer": series(per_layer, _count(found)["kind"]),
+        "per_layer": {"kind": _count(found)["kind"], "values": per_layer},
         "method": found.method,
         "partial": "" if found.complete else f"the search was stopped: {found.reason}",
     }
@@ -129,11 +127,6 @@ def _count(found: Regions) -> dict[str, Any]:
     if found.complete:
         note += ": regions thinner than 1e-10 of the domain are not counted"
     return quantity(len(found), "bound", note, "lower")
-
-
-def _whole(network: Network, domain: Domain, clock: Clock) -> dict[str, Any]:
-    """How many regions the whole domain has, or that it has at least so many."""
-    return _count(regions(network, domain, time_limit=clock, max_regions=MAX_COUNTED))
 
 
 def _drawable(network: Network, plane: Plane | None, found: Regions, clock: Clock) -> Regions:
@@ -150,12 +143,18 @@ def _drawable(network: Network, plane: Plane | None, found: Regions, clock: Cloc
             return found
         half = box.halfwidth * max(0.9 * shrink, 0.01)
         box, shrink = Box(box.center - half, box.center + half), 0.7
-        limits: dict[str, Any] = {"time_limit": _moment(clock), "max_regions": most + 1}
-        if plane is None:
-            found = regions(network, box, **limits)
-        else:
-            found = on_plane(network, plane.origin, plane.u, plane.v, box, **limits).regions
+        found = _listed(network, plane, box, _moment(clock), most + 1)
     return found.select(np.arange(min(len(found), most)))
+
+
+def _listed(
+    network: Network, plane: Plane | None, window: Any, seconds: float | Clock, most: int
+) -> Regions:
+    """The regions in a window, which is one of the plane where there is one."""
+    limits: dict[str, Any] = {"time_limit": seconds, "max_regions": most}
+    if plane is None:
+        return regions(network, window, **limits)
+    return on_plane(network, plane.origin, plane.u, plane.v, window, **limits).regions
 
 
 def _moment(clock: Clock) -> float:
@@ -166,7 +165,7 @@ def _moment(clock: Clock) -> float:
 def _view(case: Case, plane: Plane | None, drawn: Regions) -> dict[str, Any]:
     assert drawn.domain is not None
     box = drawn.domain.bounding_box
-    window = [finite(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
+    window = plain((box.lo[0], box.hi[0], box.lo[1], box.hi[1]))
     if plane is None:
         names = list(case.names)
         return {"kind": "exact", "window": window, "words": "", "labels": names, "names": names,
@@ -182,8 +181,8 @@ def _cells(drawn: Regions) -> dict[str, Any]:
         "corners": _polygons(drawn),
         "patterns": None if packed is None else [row.tobytes().hex() for row in packed],
         "active": [int(n) for n in drawn.patterns.sum(axis=1)],
-        "A": [[[finite(v) for v in row] for row in rows] for rows in A],
-        "c": [[finite(v) for v in row] for row in c],
+        "A": plain(A),
+        "c": plain(c),
     }
 
 
@@ -206,8 +205,7 @@ def _outlines(drawn: Regions, clock: Clock) -> dict[str, Any]:
         shapes = None
         if numbers < MAX_OUTLINES and not clock.expired():
             coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
-            limits: dict[str, Any] = {"time_limit": _moment(clock), "max_regions": MAX_DRAWN}
-            found = regions(coarse, drawn.domain, **limits)
+            found = _listed(coarse, None, drawn.domain, _moment(clock), MAX_DRAWN)
             shapes = _polygons(found) if found.complete else None
             numbers += sum(map(len, shapes or ()))
         layers.append(shapes if numbers <= MAX_OUTLINES else None)

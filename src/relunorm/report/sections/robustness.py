@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from relunorm.clock import Clock
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.questions.certify import certify
 from relunorm.questions.robustness import Robustness, RowRobustness
 from relunorm.report.case import Case
-from relunorm.report.numbers import Kind, finite
+from relunorm.report.numbers import Kind
 from relunorm.report.registry import NotAsked
 
 #: Rows that are certified, at most, and how many at least share the time.
@@ -83,8 +83,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "rows": {"kind": "exact", "value": len(found.rows), "of": case.rows},
         "nearest": {"kind": "exact", "value": len(rows) - len(picks)},
         "certified": {"kind": "exact", "value": certified},
-        "median": {"kind": every, "value": finite(found.half_safe), **side},
-        "curve": {"kind": every, "rows": [[finite(v) for v in row] for row in found.curve()]},
+        "median": {"kind": every, "value": plain(found.half_safe), **side},
+        "curve": {"kind": every, "rows": plain(found.curve())},
         "weakest": {
             "kind": "bound",
             "rows": [_row(row, case.row(row.row)) for row in weakest[:LISTED]],
@@ -144,8 +144,8 @@ def _row(row: RowRobustness, number: int) -> dict[str, Any]:
         "row": number,
         "label": row.label,
         "correct": row.correct,
-        "safe": finite(low),
-        "attacked": finite(high),
+        "safe": plain(low),
+        "attacked": plain(high),
     }
 
 

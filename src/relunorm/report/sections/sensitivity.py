@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.display.shown import plain
 from relunorm.errors import InvalidInputError
 from relunorm.questions.sensitivity import Sensitivity, sensitivity
 from relunorm.report.case import MAX_OUTPUTS, Case, first_outputs
-from relunorm.report.numbers import finite
 
 #: Inputs that are listed of every output, at most: those with the largest effect on it.
 LISTED = 40
@@ -54,9 +54,9 @@ def _input(found: Sensitivity, j: int, width: np.ndarray) -> dict[str, Any]:
     return {
         "input": j,
         "name": found.names[j],
-        "width": finite(width[j]),
-        "lower": [finite(v) for v in found.lower[:, j]],
-        "upper": [finite(v) for v in found.upper[:, j]],
+        "width": plain(width[j]),
+        "lower": plain(found.lower[:, j]),
+        "upper": plain(found.upper[:, j]),
         "exact": found.exact[:, j].tolist(),
         "direction": found.direction[:, j].tolist(),
     }

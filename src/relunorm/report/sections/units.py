@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.display.shown import counted
+from relunorm.display.shown import counted, plain
 from relunorm.dying.basins import dead_below, linear_above
 from relunorm.dying.diagnosis import LayerDiagnosis, diagnose
 from relunorm.dying.target import TargetAdvice, target_advice
 from relunorm.report.case import Case
-from relunorm.report.numbers import Kind, finite, quantity
+from relunorm.report.numbers import Kind, quantity
 
 #: A unit that fires with a smaller probability counts as in the dead cone.
 EPSILON = 1e-4
@@ -110,4 +110,4 @@ def _scale(found: TargetAdvice, case: Case) -> list[dict[str, Any]]:
         return []
     gammas = 10.0 ** np.arange(-4.0, 2.01, 0.25)
     unit = (case.y - case.y.mean(axis=0)) / found.gamma
-    return [{"gamma": finite(g), "risk": target_advice(g * unit).risk} for g in gammas]
+    return [{"gamma": plain(g), "risk": target_advice(g * unit).risk} for g in gammas]
