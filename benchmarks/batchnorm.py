@@ -21,7 +21,6 @@ from record import record
 
 from relunorm.batchnorm import Tree, gamma, propagate
 from relunorm.batchnorm.random_layer import (
-    inner_products,
     multiply_by_root,
     normalize_and_respond,
     triangular_root,
@@ -107,13 +106,13 @@ def floor(n: int, width: int) -> dict[str, float]:
     rng.standard_normal(out=state)
     rng.standard_normal(out=other)
     root = np.asfortranarray(np.tril(rng.standard_normal((n, n))) / n)
-    gram, dependent = inner_products(state), np.ones((n, n))
+    gram, dependent = state @ state.T, np.ones((n, n))
     parts: dict[str, Callable[[], object]] = {
         "root (Cholesky)": lambda: triangular_root(gram, state),
         "root of dependent points (QR)": lambda: triangular_root(dependent, state),
         f"{n * width} normals": lambda: rng.standard_normal(out=other),
         "triangular root times normals": lambda: multiply_by_root(root, other),
-        "inner products": lambda: inner_products(state),
+        "inner products": lambda: state @ state.T,
         "normalization and ReLU": lambda: normalize_and_respond(
             other, np.ones(n), 0.0, True, True, True
         ),

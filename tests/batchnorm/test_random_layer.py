@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from relunorm.batchnorm import propagate
 from relunorm.batchnorm.random_layer import (
-    FEW,
-    inner_products,
     multiply_by_root,
     normalize_and_respond,
     triangular_root,
@@ -41,14 +39,6 @@ def test_normalization_against_its_definition(n, width, slope, recenter, rescale
     normalize_and_respond(z, np.ones(n), slope, recenter, rescale, std or recenter)
     if n > 1 or not rescale:  # the deviation of one point is 0 or rounding
         np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 11, FEW - 1, FEW, FEW + 1])
-def test_inner_products(n):
-    state = np.random.default_rng(n).standard_normal((n, 137))
-    found = inner_products(state)
-    np.testing.assert_allclose(found, np.einsum("ik,jk->ij", state, state), rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(found, found.T)
 
 
 @pytest.mark.parametrize("dimensions", [1, 3, 6, 9])

@@ -77,10 +77,10 @@ def test_figure5_is_judged_by_its_own_table(digits):
 
 def test_figure3_shows_an_odd_point_in_every_batch(quick):
     exhibit = quick("batchnorm", "figure3")
-    within = np.mean(exhibit.column("angle within the cluster"))
+    within = np.mean(column(exhibit, "angle within the cluster"))
     assert f"here it is at {within:.1f} in the mean" in exhibit.note
-    assert exhibit.column("odd points") == [1] * 5
-    assert all(abs(angle - 90) < 3 for angle in exhibit.column("angle odd point - cluster"))
+    assert column(exhibit, "odd points") == [1] * 5
+    assert all(abs(angle - 90) < 3 for angle in column(exhibit, "angle odd point - cluster"))
     assert abs(within - 24.54) < 6
 
 

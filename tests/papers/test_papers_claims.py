@@ -13,7 +13,6 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.papers import PAPERS, exhibits, items, statements
 from relunorm.papers.claim import Check, Claim, Verdict
-from relunorm.papers.exhibit import Exhibit
 from relunorm.papers.rescaling.lemma import lemma1, printed_construction
 from relunorm.papers.run import code_of
 
@@ -200,14 +199,6 @@ def test_every_erratum_names_a_test_that_exists():
         assert named or "(derived)" in row, row
         assert all(f"def {name}(" in known for name in named), named
         assert all((ROOT / name).is_file() for name in files), files
-
-
-def test_column_and_value():
-    found = Exhibit("e", "t", ("a b", "c"), ((1, 2.0), (2, 3.0), (2, 4.0)))
-    assert found.column("c", a_b=2) == [3.0, 4.0]
-    assert found.value("c", a_b=1) == 2.0
-    with pytest.raises(InvalidInputError, match="expected one"):
-        found.value("c", a_b=2)
 
 
 def test_the_printed_construction_is_the_printed_one():

@@ -18,6 +18,9 @@ from relunorm.arguments import real_numbers
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
+#: One layer's activations (n, ...), and the rounding unit of the type they came in.
+Activations = tuple[NDArray[Any], float]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -65,14 +68,14 @@ class Raw:
 
 
 def from_arrays(named: dict[str, Activations], settings: Settings) -> list[Raw]:
-    total = {len(a.values) for a in named.values()}
+    total = {len(values) for values, _ in named.values()}
     if len(total) > 1:
         raise InvalidInputError(
             f"the layers hold different numbers of points ({sorted(total)}); the first "
             "axis is the batch"
         )
     picks = pick_points(total.pop(), settings)
-    return [raw_of(name, a.values, picks, a.rounding) for name, a in named.items()]
+    return [raw_of(name, values, picks, unit) for name, (values, unit) in named.items()]
 
 
 def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
@@ -81,14 +84,6 @@ def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
         return np.arange(n)
     rng = np.random.default_rng(settings.random_state)
     return np.sort(rng.choice(n, settings.max_points, replace=False))
-
-
-@dataclass(frozen=True, eq=False)
-class Activations:
-    """One layer's activations (n, ...), and the rounding unit of the type they came in."""
-
-    values: NDArray[Any]
-    rounding: float
 
 
 def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64], rounding: float) -> Raw:
@@ -121,7 +116,7 @@ def named_arrays(given: Any) -> dict[str, Activations]:
                 f"{name} has shape {array.shape}, expected (points, ...) with at least one of "
                 f"each{hint}"
             )
-        arrays[name] = Activations(array, _rounding(value, array))
+        arrays[name] = array, _rounding(value, array)
     if not arrays:
         raise InvalidInputError("no activations were given")
     return arrays

@@ -23,7 +23,7 @@ from numpy.linalg import norm
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from relunorm.compiled.jit import kernel, loose_kernel, loose_part
+from relunorm.compiled.jit import loose_kernel, loose_part
 
 Matrix = NDArray[np.float64]
 
@@ -143,8 +143,6 @@ def triangular_root(gram: Matrix, points: Matrix) -> Matrix:
 
 #: Neurons normalized at once.
 BLOCK = 256
-#: More points than this are multiplied by BLAS, which is slower for few.
-FEW = 32
 
 
 @loose_part
@@ -200,44 +198,3 @@ def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):
                 mean[k] = 0.0
         for i in range(rows):
             _respond(z[i, low:high], mean, factor, slope)
-
-
-@loose_part
-def _four_products(p, q, r, s):
-    """Four sums from four rows, so that a number read is used twice."""
-    pr = ps = qr = qs = 0.0
-    for k in range(len(p)):
-        pr += p[k] * r[k]
-        ps += p[k] * s[k]
-        qr += q[k] * r[k]
-        qs += q[k] * s[k]
-    return pr, ps, qr, qs
-
-
-@kernel
-def _products_of_few(state, gram):
-    last = len(state) - 1
-    for i in range(0, last + 1, 2):
-        below = min(i + 1, last)  # the last row of an odd number stands for two
-        for j in range(0, i + 1, 2):
-            right = min(j + 1, last)
-            pr, ps, qr, qs = _four_products(state[i], state[below], state[j], state[right])
-            gram[i, j] = gram[j, i] = pr
-            gram[i, right] = gram[right, i] = ps
-            gram[below, j] = gram[j, below] = qr
-            gram[below, right] = gram[right, below] = qs
-
-
-def inner_products(state: NDArray[np.float64]) -> NDArray[np.float64]:
-    """X X' of the rows of a contiguous array, half of the products made.
-
-    >>> inner_products(np.array([[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]]))
-    array([[ 5., 11.,  2.],
-           [11., 25.,  4.],
-           [ 2.,  4.,  1.]])
-    """
-    if len(state) > FEW:
-        return state @ state.T  # BLAS, a symmetric product
-    gram = np.empty((len(state), len(state)))
-    _products_of_few(state, gram)
-    return gram

@@ -26,7 +26,7 @@ from relunorm.batchnorm.gram import (
     odd_points,
     pair_angles,
 )
-from relunorm.batchnorm.random_layer import RandomLayer, inner_products
+from relunorm.batchnorm.random_layer import RandomLayer
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 
@@ -191,7 +191,8 @@ def propagate(
                     new = draw.by_weights(state * np.exp(-made / 2))
                 else:
                     new = draw.by_gram(gram, state)
-                gram, shift = _unit(inner_products(new), counts)
+                with np.errstate(over="ignore", invalid="ignore"):  # `_unit` tells
+                    gram, shift = _unit(new @ new.T, counts)
             # rescaling forgets the scale that came before
             log = shift if rescale else log + shift
             taken.append((gram, log))

@@ -25,19 +25,9 @@ from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.nn.batchnorm import DecomposedBatchNorm
 
 ACTIVATIONS = (
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.PReLU,
-    nn.ReLU6,
-    nn.RReLU,
-    nn.ELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.Hardtanh,
-    nn.Softplus,
-)
+    nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.RReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid,
+    nn.Tanh, nn.Hardtanh, nn.Softplus,
+)  # fmt: skip
 
 #: In training mode these see the batch as a whole.
 BY_BATCH = (nn.modules.batchnorm._BatchNorm, DecomposedBatchNorm)

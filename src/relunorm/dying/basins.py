@@ -256,8 +256,9 @@ def basin(
         raise InvalidInputError(f"mode is {mode!r}, expected compile, eager or None")
     if mode is not None and device is None:
         raise InvalidInputError(f"mode {mode!r} needs a device, such as device='cuda'")
-    engine, tell = _engine(device, mode), Teller(progress, Clock())
-    end_w, end_b, moving, steps, point_steps = _run(w, b, rule, max_steps, engine, tell)
+    tell = Teller(progress, Clock())
+    ran = _run(w, b, rule, max_steps, _engine(device, mode), tell)
+    end_w, end_b, moving, steps, point_steps = ran
     reached = np.hypot(end_w - 1, end_b - delta / gamma) < near
     classes = np.where(reached, OPTIMUM, np.where(~moving & (end_b < 0), DEAD, OTHER))
     classes = classes.astype(np.int8).reshape(grid, grid)
@@ -276,49 +277,37 @@ def basin(
 
 
 Found = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], int, int]
+#: Where updates are made: `basin_kernel.advance`, an array put there, and got back, and how many
+#: updates there are between two looks at which points have stopped, after so many.
+Engine = tuple[Callable[..., Any], Callable[[Any], Any], Callable[[Any], Any], Callable[[int], int]]
 
 
 def _run(
-    w: Any, b: Any, rule: tuple[float, ...], max_steps: int, engine: _Engine, tell: Teller
+    w: Any, b: Any, rule: tuple[float, ...], max_steps: int, engine: Engine, tell: Teller
 ) -> Found:
     """Where the points end, which still move, and the updates made; those at rest are dropped."""
+    advance, put, get, stretch = engine
     end_w, end_b = w.copy(), b.copy()
     alive, total = np.arange(len(w)), len(w)
-    state = [engine.put(v) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
+    state = [put(v) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
     done = spent = 0
     try:
         while len(alive) and done < max_steps:
-            steps = min(engine.stretch(done), max_steps - done)
-            engine.advance(*state, *rule, steps)
+            steps = min(stretch(done), max_steps - done)
+            advance(*state, *rule, steps)
             done, spent = done + steps, spent + steps * len(alive)
-            end_w[alive], end_b[alive] = map(engine.get, state[:2])
+            end_w[alive], end_b[alive] = map(get, state[:2])
             keep = state[4] > 0
-            alive, state = alive[engine.get(keep)], [part[keep] for part in state]
+            alive, state = alive[get(keep)], [part[keep] for part in state]
             tell("points come to rest", total - len(alive), total)
     except KeyboardInterrupt:
-        end_w[alive], end_b[alive] = map(engine.get, state[:2])
+        end_w[alive], end_b[alive] = map(get, state[:2])
     still = np.zeros(total, dtype=bool)
     still[alive] = True
     return end_w, end_b, still, done, spent
 
 
-@dataclass(frozen=True)
-class _Engine:
-    """Where updates are made.
-
-    Attributes:
-        advance: `basin_kernel.advance`.
-        put, get: of an array, to the engine and back.
-        stretch: updates between two looks at which points have stopped, after so many.
-    """
-
-    advance: Callable[..., Any]
-    put: Callable[[Any], Any]
-    get: Callable[[Any], Any]
-    stretch: Callable[[int], int]
-
-
-def _engine(device: str | None, mode: str | None) -> _Engine:
+def _engine(device: str | None, mode: str | None) -> Engine:
     from relunorm.dying import basin_kernel
 
     if device is None:
@@ -326,14 +315,14 @@ def _engine(device: str | None, mode: str | None) -> _Engine:
         def short_first(done: int) -> int:  # when most points stop
             return 100 if done < 2000 else 500
 
-        return _Engine(basin_kernel.advance, lambda v: v.copy(), lambda v: v, short_first)
+        return basin_kernel.advance, lambda v: v.copy(), lambda v: v, short_first
     import torch
 
     kind = torch.device(device)
     if kind.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError(f"device {device!r}: this torch sees no CUDA device")
     fuse = (mode or ("eager" if kind.type == "cpu" else "compile")) == "compile"
-    return _Engine(
+    return (
         partial(basin_kernel.advance_tensors, fuse=fuse),
         lambda v: torch.tensor(v, device=kind),
         lambda v: v.cpu().numpy(),

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.display.shown import plain
+from relunorm.dying.ensemble import Ensemble
 from relunorm.errors import InvalidInputError
-from relunorm.train.problem.ensemble import Ensemble, Sizes
 
 #: Updates whose batches are drawn at once; checkpoints fall on multiples.
 STRETCH = 100
@@ -286,16 +286,16 @@ class _Part:
         rules = [m[3] for m in self.members]
         # Ensemble's momentum is v <- beta v + g; eq. (6) has (1 - beta) g.
         damp = [1 - r.beta1 if method == "momentum" else 1.0 for r in rules]
+        own = {
+            "lr": [r.lr * k for r, k in zip(rules, damp, strict=True)],
+            "beta1": [r.beta1 for r in rules],
+            "gamma": [m[1] for m in self.members],
+            "delta": [m[2] for m in self.members],
+        }
         self.ensemble = Ensemble(
-            Sizes(len(self.members), sweep.x.shape[1], plan.hidden, 1),
-            method="adam" if method == "adam" else "momentum",
-            lr=torch.tensor([r.lr * k for r, k in zip(rules, damp, strict=True)]),
-            beta1=torch.tensor([r.beta1 for r in rules]),
-            gamma=torch.tensor([m[1] for m in self.members]),
-            delta=torch.tensor([m[2] for m in self.members]),
-            dtype=torch.float32,
-            device=device,
-        )
+            sweep.x.shape[1], plan.hidden, "adam" if method == "adam" else "momentum",
+            **{name: torch.tensor(values, device=device) for name, values in own.items()},
+        )  # fmt: skip
         self._initialize()
         self.pick = torch.zeros(STRETCH, len(groups), plan.batch, dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)

@@ -136,9 +136,8 @@ class RunningTargetScaler(_Affine):
     """A `TargetScaler` for streams: exact mean and deviation of everything seen so far.
 
     Batches are merged by the pairwise update of Chan, Golub and LeVeque (1983), which does not
-    cancel. With ``decay`` the past is forgotten at that rate per batch instead. ``preserve``
-    corrects the last linear layer, so that the network's predictions in the original units do not
-    jump when the scale moves (van Hasselt et al. 2016, PopArt).
+    cancel. ``preserve`` corrects the last linear layer, so that the network's predictions in the
+    original units do not jump when the scale moves (van Hasselt et al. 2016, PopArt).
 
     >>> running = RunningTargetScaler()
     >>> for batch in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
@@ -147,11 +146,8 @@ class RunningTargetScaler(_Affine):
     ([3.5], [1.707825])
     """
 
-    def __init__(self, gamma: float = 1.0, delta: float = 0.0, decay: float | None = None):
+    def __init__(self, gamma: float = 1.0, delta: float = 0.0):
         self.gamma, self.delta = _check(gamma, delta)
-        if decay is not None and not 0 < decay < 1:
-            raise InvalidInputError(f"decay is {decay}, expected a number between 0 and 1, or None")
-        self.decay = decay
         self.count = 0.0
 
     def update(self, y: ArrayLike) -> RunningTargetScaler:
@@ -170,11 +166,8 @@ class RunningTargetScaler(_Affine):
 
     def _merge(self, rows: NDArray[np.float64]) -> None:
         """The pairwise update, in units of the largest value so that squares stay in range."""
-        n, largest = len(rows), np.abs(rows).max(axis=0)
-        kept = self.count * (self.decay if self.decay is not None else 1.0)
-        # What is forgotten no longer decides which spread is mere rounding.
-        past = self._largest * (self.decay if self.decay is not None else 1.0)
-        self._largest = np.maximum(past, largest)
+        n, kept = len(rows), self.count
+        self._largest = np.maximum(self._largest, np.abs(rows).max(axis=0))
         unit = np.maximum(np.maximum(self._largest, np.abs(self.mean_)), self._deviation)
         unit = np.where(unit > 0, unit, 1.0)
         scaled, old = rows / unit, self.mean_ / unit

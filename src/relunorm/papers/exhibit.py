@@ -66,22 +66,6 @@ class Exhibit:
     settings: dict[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
 
-    def column(self, name: str, **where: Any) -> list[Any]:
-        """The values of a column, in the rows whose other columns equal ``where``.
-
-        Spaces in a column's name are written as underscores in ``where``.
-        """
-        at = {column.replace(" ", "_"): k for k, column in enumerate(self.columns)}
-        index = self.columns.index(name)
-        return [r[index] for r in self.rows if all(r[at[k]] == v for k, v in where.items())]
-
-    def value(self, name: str, **where: Any) -> float:
-        """The one value of a column in the row that equals ``where``."""
-        found = self.column(name, **where)
-        if len(found) != 1:
-            raise InvalidInputError(f"{self.name}: {len(found)} rows have {where}, expected one")
-        return float(found[0])
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "relunorm.exhibit/1",

@@ -19,18 +19,9 @@ from relunorm.papers.run import FAILED, Outcome, code_of
 
 #: Columns of verdicts.csv.
 COLUMNS: tuple[str, ...] = (
-    "paper",
-    "seed",
-    "item",
-    "printed",
-    "corrected",
-    "ran",
-    "numbers",
-    "basis",
-    "verdict",
-    "exhibit",
-    "code",
-)
+    "paper", "seed", "item", "printed", "corrected", "ran", "numbers", "basis", "verdict",
+    "exhibit", "code",
+)  # fmt: skip
 #: Tables longer than this are cut on the page; the CSV file has all of it.
 MOST_ROWS = 40
 #: How the items begin that no paper states.

@@ -97,28 +97,19 @@ class Attempt:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """A function with the arguments all runs share, to be called with a run's parameters.
-
-    Every call gets fresh copies of both where it came in a parcel.
-    """
-
-    function: Callable[..., Any]
-    shared: Mapping[str, Any]
-
-    def __call__(self, parameters: str) -> Attempt:
-        """Call the function; an exception, ``sys.exit`` included, is an outcome like any other."""
-        clock = Clock()
-        try:
-            result = self.function(**loads(parameters), **self.shared)
-            if not isinstance(result, dict):
-                raise InvalidInputError(
-                    f"the function returned a {type(result).__name__}, expected a dict of results"
-                )
-            return Attempt("done", dumps(result, "result"), clock.elapsed())
-        except (Exception, SystemExit) as error:
-            return Attempt("failed", explained(error), clock.elapsed())
+def attempt(function: Callable[..., Any], shared: Mapping[str, Any], parameters: str) -> Attempt:
+    """Call a function with the arguments all runs share and a run's parameters; an exception,
+    ``sys.exit`` included, is an outcome like any other."""
+    clock = Clock()
+    try:
+        result = function(**loads(parameters), **shared)
+        if not isinstance(result, dict):
+            raise InvalidInputError(
+                f"the function returned a {type(result).__name__}, expected a dict of results"
+            )
+        return Attempt("done", dumps(result, "result"), clock.elapsed())
+    except (Exception, SystemExit) as error:
+        return Attempt("failed", explained(error), clock.elapsed())
 
 
 def explained(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.display.shown import entries
 from relunorm.sweep.backends import placed
 from relunorm.sweep.function import identify
-from relunorm.sweep.record import Attempt, Attempts, Run, Tabled, finite, table
+from relunorm.sweep.record import Attempt, Run, Tabled, attempt, finite, table
 from relunorm.sweep.store import Store
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
@@ -140,15 +141,16 @@ def sweep(
         with placed(backend, scheduler, workers) if keys else nullcontext():
             tell()
             texts = [wanted[key] for key in keys]
-            attempts = spread(Attempts(function, shared), texts, go_on=lambda: not clock.expired())
+            call = partial(attempt, function, shared)
+            attempts = spread(call, texts, go_on=lambda: not clock.expired())
             try:
                 with closing(attempts):
-                    for index, attempt in attempts:
-                        if isinstance(attempt, WorkerDiedError):
-                            attempt = Attempt("failed", str(attempt), 0.0)
+                    for index, found in attempts:
+                        if isinstance(found, WorkerDiedError):
+                            found = Attempt("failed", str(found), 0.0)
                         key = keys[index]
                         asked = (key, who.function, who.version, texts[index])
-                        run = Run(*asked, attempt.status, attempt.outcome, attempt.seconds)
+                        run = Run(*asked, found.status, found.outcome, found.seconds)
                         if opened is not None:
                             opened.put(run)
                         done[key] = run

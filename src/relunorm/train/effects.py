@@ -127,12 +127,10 @@ def feature_effects(
         raise InvalidInputError(
             f"x has shape {table.shape}; expected finite rows of {network.input_size} inputs"
         )
+    low, high = table.min(axis=0), table.max(axis=0)
     if len(table) > rows:
         pick = np.random.default_rng(random_state).permutation(len(table))[:rows]
-        low, high = table.min(axis=0), table.max(axis=0)
         table = table[np.sort(pick)]
-    else:
-        low, high = table.min(axis=0), table.max(axis=0)
     names = [f"x{k}" for k in range(table.shape[1])] if names is None else list(names)
     chosen = np.flatnonzero(high > low) if features is None else np.asarray(features, np.intp)
     wrong = [int(k) for k in chosen if not 0 <= k < table.shape[1] or not high[k] > low[k]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -264,22 +265,13 @@ def _gap(loss: float, lower: float, rounding: float) -> float:
     return max(loss / lower - 1, 0.0) if lower > 0 else float("inf")
 
 
-@dataclass(frozen=True, eq=False)
-class Restart:
-    """A task without its seed, ready to travel; called with the seed.
+def _restart(name: str, task: Task, seconds: float, seed: int) -> Fit:
+    """One fit of a task, which may have travelled, in ``seconds`` of its clock at most.
 
-    Its clock travels as time of day: those of other machines should agree. One fit may take
-    ``seconds`` of it.
+    The clock travels as time of day: those of other machines should agree.
     """
-
-    name: str
-    task: Task
-    seconds: float
-
-    def __call__(self, seed: int) -> Fit:
-        """One fit."""
-        own = replace(self.task, seed=seed, clock=self.task.clock.part(self.seconds))
-        return solver(self.name)(own.with_fresh_watch())
+    own = replace(task, seed=seed, clock=task.clock.part(seconds))
+    return solver(name)(own.with_fresh_watch())
 
 
 def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
@@ -301,7 +293,7 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
         first = solver(name)(replace(task.with_fresh_watch(), clock=task.clock.part(each)))
     fits = {0: first}
     known = replace(task, alpha=first.alpha, affine=first.affine, progress=None)
-    rest = Restart(name, known, each)
+    rest = partial(_restart, name, known, each)
     draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
     seeds = [int(draw) >> 1 for draw in draws]
 

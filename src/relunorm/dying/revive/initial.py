@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def he_(model: nn.Module, random_state: RandomState = 0) -> nn.Module:
     """Weights N(0, 2 / fan-in), biases 0 (He et al. 2015)."""
     gen = generator(random_state)
     for layer in layers(model):
-        weight = _weight(layer)
+        weight = layer.weight
         deviation = math.sqrt(2 / weight[0].numel())
         weight.copy_(torch.randn(weight.shape, generator=gen) * deviation)
         if layer.bias is not None:
@@ -62,7 +63,7 @@ def randomized_asymmetric_(model: nn.Module, random_state: RandomState = 0) -> n
     first, *rest = layers(model)
     he_(nn.ModuleList([first]), gen)
     for layer in rest:
-        weight = _weight(layer)
+        weight = layer.weight
         units, fan_in = len(weight), weight[0].numel()
         table = torch.randn(units, fan_in + 1, generator=gen) * (0.6007 / math.sqrt(fan_in))
         entries = fan_in + (layer.bias is not None)
@@ -87,7 +88,7 @@ def lsuv_(
     check_batch(batch)
     gen = generator(random_state)
     for layer in layers(model):
-        weight = _weight(layer)
+        weight = layer.weight
         table = torch.randn(len(weight), weight[0].numel(), generator=gen, dtype=torch.float64)
         tall = table if table.shape[0] >= table.shape[1] else table.mT
         q = torch.linalg.qr(tall)[0]
@@ -99,7 +100,7 @@ def lsuv_(
             deviation = float(layer_output(model, layer, batch).std())
             if not deviation > 0 or abs(deviation - 1) < tolerance:
                 break
-            _weight(layer).div_(deviation)
+            layer.weight.div_(deviation)
     return model
 
 
@@ -170,7 +171,7 @@ class _Reached(Exception):
     """Ends a forward pass once the wanted layer has run."""
 
 
-def layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
+def layer_output(model: nn.Module, layer: Any, batch: Any) -> Tensor:
     """A layer's output on the batch, with or without a batch axis, as (samples, units)."""
     caught: list[Tensor] = []
 
@@ -186,34 +187,25 @@ def layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
         pass
     finally:
         handle.remove()
-    axis = 1 - _weight(layer).ndim  # the last axis for linear layers, before the places for others
+    axis = 1 - layer.weight.ndim  # the last axis for linear layers, before the places for others
     return caught[0].movedim(axis, -1).reshape(-1, caught[0].shape[axis])
 
 
-class evaluating:
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside the block, every module's own mode after it."""
-
-    def __init__(self, model: nn.Module):
-        self.model = model
-
-    def __enter__(self) -> None:
-        self.modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-
-    def __exit__(self, *exc: object) -> None:
-        for module, training in self.modes.items():
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
             module.training = training
 
 
-def _weight(layer: nn.Module) -> Tensor:
-    weight = layer.weight
-    assert isinstance(weight, Tensor)
-    return weight
-
-
-def rows_like(layer: nn.Module, units: int, gen: torch.Generator) -> Iterator[Tensor]:
+def rows_like(layer: Any, units: int, gen: torch.Generator) -> Iterator[Tensor]:
     """New incoming weights and biases for ``units`` units, as torch initialises such a layer."""
-    weight = _weight(layer)
+    weight = layer.weight
     fan_in = weight[0].numel()
     bound = 1 / math.sqrt(fan_in)
     yield (torch.rand(units, *weight.shape[1:], generator=gen) * 2 - 1) * bound

@@ -187,12 +187,6 @@ class Ages:
             return rows.reshape(tall)
         return torch.maximum(rows.reshape(tall), columns.reshape(wide))
 
-    def grow(self, group: Any) -> Tensor:
-        """Age by one update; which rows and columns are young."""
-        young = self.young
-        self.table.mul_(self.table.new_tensor([[float(beta)] for beta in group["betas"]]))
-        return young
-
     @property
     def young(self) -> Tensor:
         return (self.table > 0).any(0)
@@ -205,15 +199,6 @@ class Ages:
         return bool(old.all())
 
 
-def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """A parameter, its first moment, and the second that its step divides by."""
-    return (
-        parameter,
-        state["exp_avg"],
-        state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"],
-    )
-
-
 def _packed(*tensors: Any) -> bool:
     """Whether compiled loops can read them."""
     kind = tensors[0].dtype
@@ -224,33 +209,28 @@ def _packed(*tensors: Any) -> bool:
     )  # fmt: skip
 
 
-def _prepared(ages: Ages, group: Any) -> tuple[int, int, int]:
-    """Addresses of what compiled loops age and write over, with the optimizer's constants set."""
-    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
-    step, root = lr / (1 - beta1**ages.steps), math.sqrt(1 - beta2**ages.steps)
-    ages.constants[:] = (beta1, beta2, lr, step, root, eps)
-    return ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr()
-
-
 def move_on(parameter: Tensor, state: Any, group: Any, ages: Ages) -> None:
     """Age by one update; move young entries from where the optimizer left them."""
-    _, first, second = tensors = _held(parameter, state, group)
-    if _packed(*tensors):
+    first, second = state["exp_avg"], state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), math.sqrt(1 - beta2**ages.steps)
+    if _packed(parameter, first, second):
         from relunorm.dying.revive.adam_kernel import RENEW
 
+        ages.constants[:] = (beta1, beta2, lr, step, root, eps)
         RENEW[parameter.dtype](
-            *_prepared(ages, group), ages.rows, ages.columns, ages.inner,
-            ctypes.addressof(ages.constants), *(each.data_ptr() for each in tensors),
+            ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr(),
+            ages.rows, ages.columns, ages.inner, ctypes.addressof(ages.constants),
+            *(each.data_ptr() for each in (parameter, first, second)),
         )  # fmt: skip
         torch.autograd.graph.increment_version(parameter)
         return
-    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
-    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
-    young = ages.grow(group)
+    young = ages.young
+    ages.table.mul_(ages.table.new_tensor([[beta1], [beta2]]))
     rates = torch.where(young, lr / (1 - ages.table[0]), step).clamp_min(step)
-    roots = torch.where(young, (1 - ages.table[1]).rsqrt(), root).clamp_min(root)
+    roots = torch.where(young, (1 - ages.table[1]).rsqrt(), 1 / root).clamp_min(1 / root)
     size = second.sqrt()
-    went = step / (size * root + eps)
+    went = step / (size * (1 / root) + eps)
     goes = ages.entries(rates, size) / (size * ages.entries(roots, size) + eps)
     moves = ages.entries(young, size).bool() & went.isfinite()
     parameter.copy_(torch.where(moves, parameter + first * (went - goes), parameter))

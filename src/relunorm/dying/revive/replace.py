@@ -80,7 +80,7 @@ def redo_(
     """
     if real_number("tau", tau) < 0:
         raise InvalidInputError(f"tau is {tau}, expected at least 0")
-    report = _checked(report) if report is not None else _report(model, batch)
+    report = _report(model, batch, report)
     picked = {
         s.name: np.flatnonzero((s.dead & (not s.leaky)) | (s.score <= tau)) for s in report.sites
     }
@@ -118,7 +118,7 @@ def revive_live_(
     check_share(share)
     if not 0 <= real_number("least", least) < 1:
         raise InvalidInputError(f"least is {least}, expected a share of samples in [0, 1)")
-    report = _checked(report) if report is not None else _report(model, batch)
+    report = _report(model, batch, report)
     picked = {
         s.name: np.flatnonzero(s.dead | (s.active_share <= least))
         for s in report.sites
@@ -255,15 +255,6 @@ def _check(batch: Any) -> None:
             raise InvalidInputError("the batch holds NaN or infinite entries; drop those samples")
 
 
-def _checked(report: Any) -> MonitorReport:
-    if isinstance(report, MonitorReport):
-        return report
-    raise InvalidInputError(
-        f"report is {type(report).__name__}, expected a MonitorReport, as DeadUnitMonitor.report() "
-        "gives"
-    )
-
-
 def fresh_units(model: nn.Module, optimizer: Any) -> FreshUnits | None:
     """An optimizer's `FreshUnits`, checked against the model it is to train."""
     if optimizer is None:
@@ -354,7 +345,15 @@ def _forget(fresh: FreshUnits | None, site: SiteWiring, units: Tensor) -> None:
         fresh.reset(weight, (slice(None), reader.columns(units.to(weight.device))))
 
 
-def _report(model: nn.Module, batch: Any) -> MonitorReport:
-    with DeadUnitMonitor(model) as monitor, torch.no_grad(), evaluating(model):
-        call(model, batch, seen_by=monitor.watch)
-    return monitor.report()
+def _report(model: nn.Module, batch: Any, given: Any) -> MonitorReport:
+    """The report given, or that of a pass over the batch."""
+    if given is None:
+        with DeadUnitMonitor(model) as monitor, torch.no_grad(), evaluating(model):
+            call(model, batch, seen_by=monitor.watch)
+        return monitor.report()
+    if not isinstance(given, MonitorReport):
+        raise InvalidInputError(
+            f"report is {type(given).__name__}, expected a MonitorReport, as "
+            "DeadUnitMonitor.report() gives"
+        )
+    return given

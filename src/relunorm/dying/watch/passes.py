@@ -101,7 +101,7 @@ class Watch:
                 self.inner.append((module, path))
         self._hook_inner()
         self.make = make
-        self.handles += _hooked(root, _Hook(self._begun), _Hook(self._ended))
+        self.handles += _hooked(root, _Hook(self._begin), _Hook(self._end))
 
     def _hook_inner(self) -> None:
         """Hooks that tell which module a call is made in."""
@@ -113,15 +113,6 @@ class Watch:
         gone, self.inner_handles = self.inner_handles, []
         for handle in gone:
             handle.remove()
-
-    def _begun(self, module: nn.Module, args: Any) -> None:
-        frame: Any = sys._getframe(3)  # the module's own call, around the one that runs hooks
-        unseen = _recorded() or (_OWN and _OWN.get(threading.get_ident(), self) is not self)
-        unseen = unseen or _without_numbers(args)
-        self.begin(None if unseen else self.make(module), frame)
-
-    def _ended(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.end(output)
 
     def _entered(self, path: str, module: nn.Module, args: Any) -> None:
         mode = self._mode()
@@ -139,8 +130,12 @@ class Watch:
         passes = self.local.passes
         return passes[-1][1] if passes else None
 
-    def begin(self, made: _Made, frame: FrameType) -> None:
-        """A forward pass starts in this thread; ``frame`` lasts as long as it does."""
+    def _begin(self, module: nn.Module, args: Any) -> None:
+        """A forward pass starts in this thread; its frame lasts as long as it does."""
+        frame: Any = sys._getframe(3)  # the module's own call, around the one that runs hooks
+        unseen = _recorded() or (_OWN and _OWN.get(threading.get_ident(), self) is not self)
+        unseen = unseen or _without_numbers(args)
+        made = None if unseen else self.make(module)
         passes = self.local.passes
         mode = made if isinstance(made, SiteMode) else None
         if passes:  # another one around this, or interrupted
@@ -157,7 +152,7 @@ class Watch:
             mode.paths, mode.layers, mode.frame = self.paths, self.layers, frame
             mode.__enter__()
 
-    def end(self, output: Any) -> None:
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         """The innermost forward pass of this thread is over."""
         passes = self.local.passes
         if len(passes) > 1:

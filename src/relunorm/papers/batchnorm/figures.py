@@ -115,37 +115,37 @@ def figure5(world: BatchNorm) -> Exhibit:
             wide = _wide_angle(world, X, layers, parts) if world.full else None
             spread = float(np.std(means, ddof=1))
             rows.append((name, label, size, float(np.mean(means)), spread, wide, paper[name]))
-    found = exhibit(
+    return exhibit(
         world.settings(width=width, layers=layers, seeds=seeds),
         "figure5",
+        *_angle_claims(world, rows),
         rows=rows,
         figure=None if world.tiny else _draw_figure5(drawn),
     )
-    return replace(found, claims=tuple(_angle_claims(world, found)))
 
 
-def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
+def _angle_claims(world: BatchNorm, rows: list[tuple[Any, ...]]) -> list[Claim]:
+    def of(name: str) -> list[tuple[int, float]]:
+        """Sizes of batches, and their mean angles."""
+        return [(row[2], row[3]) for row in rows if row[0] == name]
+
     def check(name: str, degrees: float) -> Check:
         """The mean angle nearest to ``degrees`` of all the batches tried."""
-        angles = found.column("mean angle", normalization=name)
-        sizes = " and ".join(
-            f"{a:.1f} at n = {n}"
-            for a, n in zip(angles, found.column("n", normalization=name), strict=True)
-        )
-        nearest = min(angles, key=lambda a: abs(a - degrees))
+        sizes = " and ".join(f"{angle:.1f} at n = {n}" for n, angle in of(name))
+        nearest = min((angle for _, angle in of(name)), key=lambda angle: abs(angle - degrees))
         return Check(f"degrees ({name}: {sizes}), the nearest", nearest, "=", degrees, ABOUT)
 
-    rms, std, both = "rms, no recentering", "std, no recentering (eq. 2)", "full"
-    full = found.column("mean angle", normalization=both)
-    sizes = found.column("n", normalization=both)
-    formula = [math.degrees(world.symmetric_state(n, rescale=True).angle) for n in sizes]
+    def formula(n: int) -> float:
+        return math.degrees(world.symmetric_state(n, rescale=True).angle)
+
+    rms, both, std = ARMS
     return [
         claim("Figure 5, no recentering", check(rms, 60)),
         claim("Figure 5, statistic of (2)", check(std, 60), check(rms, 60)),
         claim("Figure 5, full", check(both, 75)),
         claim(
             "ours: the angle of full batch norm",
-            max(abs(a - f) for a, f in zip(full, formula, strict=True)),
+            max(abs(angle - formula(n)) for n, angle in of(both)),
         ),
     ]
 

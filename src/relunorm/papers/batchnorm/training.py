@@ -9,7 +9,6 @@ the arm with that of its step.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,24 +63,21 @@ def figure2(world: BatchNorm) -> Exhibit:
                 ranks, softs, accuracies = np.array(runs).T
                 means = (ranks.mean(), softs.mean(), accuracies.mean(), accuracies.min())
                 rows.append((setup, name, depth, *map(float, means)))
-    found = exhibit(
+    return exhibit(
         world.settings(seeds=seeds, epochs=epochs, points=len(x)),
         "figure2",
+        *_low_rank_trains(rows, max(depths)),
         rows=rows,
         note=f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, "
         "batches of 50, width 128.",
         figure=None if world.tiny else _draw_figure2(rows),
     )
-    return replace(found, claims=_low_rank_trains(found, max(depths)))
 
 
-def _low_rank_trains(found: Exhibit, depth: int) -> tuple[Claim, Claim]:
-    where = {"set-up": "same optimizer", "depth": depth}
-    norm, default, he = ARMS
-    low = found.value("rank at start", arm=he, **where) / found.value(
-        "rank at start", arm=norm, **where
-    )
-    reached, stuck = (found.value("train accuracy", arm=arm, **where) for arm in (he, default))
+def _low_rank_trains(rows: list[tuple[Any, ...]], depth: int) -> tuple[Claim, Claim]:
+    own = {row[1]: row[3:] for row in rows if row[0] == SETUPS[0] and row[2] == depth}
+    (norm, *_), (_, _, stuck, _), (low, _, reached, _) = (own[arm] for arm in ARMS)
+    low = low / norm
     small, right = default_variance(128)
     return (
         claim("Figure 2", reached if low < 0.5 else 0.0, depth=depth, low=low),

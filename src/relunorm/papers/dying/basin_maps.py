@@ -291,28 +291,24 @@ def _approach(world: Dying, gamma: float) -> float:
 
 
 def _draw_fields(gammas: list[float]) -> Any:
-    figure, axes = empty_figure((14, 3.7), 1, len(gammas))
-    for ax, gamma in zip(axes, gammas, strict=True):
-        _draw_field(gamma, ax)
-        ax.label_outer()
-    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label="log10 |gradient|")
-    return figure
-
-
-def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
     """Streamlines of gradient descent over the size of the gradient (figure 3)."""
     from relunorm.dying.basins import MARK, draw_cone
 
-    axis = np.linspace(-extent, extent, 161)
+    figure, axes = empty_figure((14, 3.7), 1, len(gammas))
+    axis = np.linspace(-2.0, 2.0, 161)
     w, b = np.meshgrid(axis, axis)
-    dw, db = vector_field(w, b, gamma)
-    size = np.log10(np.maximum(np.hypot(dw, db), 1e-9))
-    ax.imshow(
-        size, origin="lower", extent=(-extent, extent, -extent, extent), cmap="viridis",
-        vmin=-5, vmax=0.5, aspect="equal",
-    )  # fmt: skip
-    ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
-    draw_cone(ax, extent)
-    ax.plot(gamma, 0.0, zorder=5, **MARK)
-    ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
-    ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)
+    for ax, gamma in zip(axes, gammas, strict=True):
+        dw, db = vector_field(w, b, gamma)
+        size = np.log10(np.maximum(np.hypot(dw, db), 1e-9))
+        ax.imshow(
+            size, origin="lower", extent=(-2, 2, -2, 2), cmap="viridis", vmin=-5, vmax=0.5,
+            aspect="equal",
+        )  # fmt: skip
+        ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
+        draw_cone(ax, 2.0)
+        ax.plot(gamma, 0.0, zorder=5, **MARK)
+        ax.set(xlim=(-2, 2), ylim=(-2, 2), xlabel="w", ylabel="b")
+        ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)
+        ax.label_outer()
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label="log10 |gradient|")
+    return figure

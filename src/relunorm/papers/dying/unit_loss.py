@@ -231,17 +231,12 @@ def _unit(w: ArrayLike, b: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> _Un
     return _Unit(w, b, goal, delta, length, u, h, p, ndtr(h), normal_pdf(h))
 
 
-@dataclass(frozen=True)
-class Trajectory:
+class Trajectory(NamedTuple):
     """Where units were, recorded every ``every`` updates."""
 
     w: NDArray[np.float64]
     b: NDArray[np.float64]
     steps: NDArray[np.int64]
-
-    def __repr__(self) -> str:
-        units = self.b[0].size
-        return f"Trajectory({units} unit{'s' if units != 1 else ''}, {self.steps[-1]} updates)"
 
 
 def trajectory(

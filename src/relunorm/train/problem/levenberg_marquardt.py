@@ -90,14 +90,21 @@ def minimize(
         callback: called with the iteration and the smallest loss; may raise to stop.
         watch: called with the members' points and losses after every iteration; True ends the run.
     """
-    pace = _Pace(clock)
+    last = clock.elapsed()
+
+    def late() -> bool:
+        """Whether another step like the last one would end after the clock; asked between two."""
+        nonlocal last
+        before, last = last, clock.elapsed()
+        return 2 * last - before > clock.limit
+
     point, model = start, problem.linearize(start)
     factor = torch.full_like(model.loss, damping)
     still = torch.zeros_like(model.loss, dtype=torch.bool)
     curve = [float(model.loss.min())]
     done, interrupted = 0, False
     try:
-        while done < iterations and not pace.late() and not bool(still.all()):
+        while done < iterations and not late() and not bool(still.all()):
             done += 1
             step = problem.step(model, factor)
             trial = problem.move(point, torch.nan_to_num(step, 0.0, 0.0, 0.0))
@@ -115,18 +122,6 @@ def minimize(
     except KeyboardInterrupt:
         interrupted = True
     return Solution(point, model.loss, done, curve, interrupted)
-
-
-class _Pace:
-    """Whether another step like the last one would end after the clock."""
-
-    def __init__(self, clock: Clock):
-        self.clock, self.last = clock, clock.elapsed()
-
-    def late(self) -> bool:
-        """Asked once between any two steps."""
-        before, self.last = self.last, self.clock.elapsed()
-        return 2 * self.last - before > self.clock.limit
 
 
 def dense_step(hessian: Tensor, descent: Tensor, factor: Tensor) -> Tensor:

@@ -180,12 +180,10 @@ def row_losses(outputs: Tensor, y: Tensor, logistic: bool) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A solver's answer in the task's units.
+class Fit(Start):
+    """A solver's answer in the task's units; its rows may have any length.
 
     Attributes:
-        layers: (w, b) of every hidden layer, w (K_l, K_{l-1}).
-        bias: (m,), skip: (m, d), output: (m, K_L).
         loss: weighted mean squared error, summed over outputs, without penalty.
         curve: loss after every iteration or round.
         iterations: how many there were.
@@ -197,10 +195,6 @@ class Fit:
         facts: further numbers worth showing.
     """
 
-    layers: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
-    bias: NDArray[np.float64]
-    skip: NDArray[np.float64]
-    output: NDArray[np.float64]
     loss: float
     curve: list[float]
     iterations: int

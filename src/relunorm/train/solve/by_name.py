@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import pairwise
 from math import inf
 from numbers import Integral, Real
@@ -25,16 +24,20 @@ from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.holdout import SMALL, Clean, within
 from relunorm.train.problem.task import Fit, Task
+from relunorm.train.solve.adam import solve_adam
 from relunorm.train.solve.deep import STAGES, STARTS, solve_deep
+from relunorm.train.solve.descent import solve_bfgs, solve_lbfgs, solve_slsqp
 from relunorm.train.solve.exact import solve_exact
 from relunorm.train.solve.greedy import solve_greedy
+from relunorm.train.solve.logistic import solve_logistic
 
 
 @dataclass(frozen=True)
 class Solver:
-    """A solver: one file, or a function of one.
+    """A solver.
 
     Attributes:
+        solve: from a `Task` to a `Fit`.
         options: the names of its own, all of them positive.
         robust: whether inputs are scaled by their bulk where a few values are far away; not the
             papers' own runs, and not steps of a fixed size.
@@ -45,41 +48,27 @@ class Solver:
             with their total weights.
     """
 
-    module: str
-    function: str
+    solve: Callable[..., Fit]
     options: tuple[str, ...] = ()
     robust: bool = False
     penalized: bool = True
     second_order: bool = False
     batches: bool = False
 
-    def load(self) -> Callable[..., Fit]:
-        return getattr(import_module(f"relunorm.train.solve.{self.module}"), self.function)
-
 
 #: Those of regressions, in the order they are offered.
 SOLVERS = {
-    "exact": Solver("exact", "solve_exact", robust=True, penalized=False),
-    "greedy": Solver("greedy", "solve_greedy", robust=True, second_order=True),
-    "deep": Solver("deep", "solve_deep", robust=True, second_order=True),
-    "adam": Solver("adam", "solve_adam", ("batch", "epochs", "lr"), batches=True),
-    "slsqp": Solver("descent", "solve_slsqp", ("max_iter",), penalized=False, second_order=True),
-    "bfgs": Solver("descent", "solve_bfgs", ("max_iter",), penalized=False, second_order=True),
-    "lbfgs": Solver("descent", "solve_lbfgs", ("max_iter",), penalized=False),
+    "exact": Solver(solve_exact, robust=True, penalized=False),
+    "greedy": Solver(solve_greedy, robust=True, second_order=True),
+    "deep": Solver(solve_deep, robust=True, second_order=True),
+    "adam": Solver(solve_adam, ("batch", "epochs", "lr"), batches=True),
+    "slsqp": Solver(solve_slsqp, ("max_iter",), penalized=False, second_order=True),
+    "bfgs": Solver(solve_bfgs, ("max_iter",), penalized=False, second_order=True),
+    "lbfgs": Solver(solve_lbfgs, ("max_iter",), penalized=False),
 }
 
 #: Those of classifiers.
-CLASSIFIERS = {
-    "logistic": Solver("logistic", "solve_logistic", robust=True),
-    "adam": SOLVERS["adam"],
-}
-
-#: What ``auto`` calls where either of two may be right; not for users to ask for.
-UNDECIDED = {
-    "exact or greedy": Solver("by_name", "solve_one_input"),
-    "greedy or deep": Solver("by_name", "solve_one_layer"),
-}
-UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
+CLASSIFIERS = {"logistic": Solver(solve_logistic, robust=True), "adam": SOLVERS["adam"]}
 
 #: Multiplications of one second-order iteration above which mini-batches are used instead.
 SECOND_ORDER = 4e9
@@ -91,7 +80,7 @@ MOST_PARAMETERS, MOST_BYTES = 2 * 10**8, 4 * 2**30
 
 def solver(name: str) -> Callable[..., Fit]:
     """The solver's function."""
-    return described(name).load()
+    return described(name).solve
 
 
 def described(name: str) -> Solver:
@@ -227,6 +216,14 @@ def solve_one_layer(task: Task) -> Fit:
     if other.stopped or _error(other, *rows) >= _error(solve_greedy(part), *rows):
         return _named(replace(fit, stopped=other.stopped), "greedy")
     return _named(solve_deep(replace(same, progress=task.progress)), "deep")
+
+
+#: What ``auto`` calls where either of two may be right; not for users to ask for.
+UNDECIDED = {
+    "exact or greedy": Solver(solve_one_input),
+    "greedy or deep": Solver(solve_one_layer),
+}
+UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
 
 
 def _held_out(task: Task) -> tuple[Tensor, Task]:

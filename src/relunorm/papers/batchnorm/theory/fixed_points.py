@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from relunorm.arguments import whole_number
 from relunorm.batchnorm.gram import (
-    Statistic,
     arccos_kernel_derivative,
     center_gram,
     clipped_kernel,
@@ -89,9 +88,7 @@ class FixedPoint:
         )
 
 
-def symmetric_state(
-    n: int, *, recenter: bool = True, rescale: bool = False, statistic: Statistic = "auto"
-) -> FixedPoint:
+def symmetric_state(n: int, *, recenter: bool = True, rescale: bool = False) -> FixedPoint:
     """The state with all norms and all angles equal that a ReLU layer reproduces.
 
     With recentering the centred batch is the regular simplex whatever came before, so the angle is
@@ -104,16 +101,16 @@ def symmetric_state(
     whole_number("the batch size", n, 3)
     if recenter:
         rho = float(clipped_kernel(-1 / (n - 1)))
-    elif rescale and statistic in ("auto", "rms"):
+    elif rescale:
         rho = _rms_cosine(n)
     else:
         raise InvalidInputError(
-            "without recentering or rescaling by the second moment all angles go to 0: there is no "
+            "without recentering or rescaling all angles go to 0: there is no "
             "symmetric state to find"
         )
     gram = np.full((n, n), rho)
     np.fill_diagonal(gram, 1.0)
-    options: dict[str, Any] = {"recenter": recenter, "rescale": rescale, "statistic": statistic}
+    options = {"recenter": recenter, "rescale": rescale}
     return _finish("symmetric", gram, options, _symmetric_directions(n))
 
 
@@ -143,17 +140,14 @@ def odd_state(n: int) -> FixedPoint | None:
     return found if found.residual < 1e-9 else None
 
 
-def fixed_points(
-    n: int, *, recenter: bool = True, rescale: bool = False, statistic: Statistic = "auto"
-) -> tuple[FixedPoint, ...]:
-    """Every fixed point known for these parts, the symmetric state first.
+def fixed_points(n: int) -> tuple[FixedPoint, ...]:
+    """Every fixed point known of recentering and ReLU without rescaling, the symmetric state first.
 
     >>> [p.kind for p in fixed_points(20)]
     ['symmetric', 'odd']
     """
-    found = [symmetric_state(n, recenter=recenter, rescale=rescale, statistic=statistic)]
-    odd = odd_state(n) if recenter and not rescale else None
-    return (*found, odd) if odd is not None else tuple(found)
+    odd = odd_state(n)
+    return (symmetric_state(n), *([] if odd is None else [odd]))
 
 
 def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,16 +31,6 @@ SAME_LINE = 1e-12
 SAME_POINT = 4 * float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """How much of the space of weights the cells found hold: all of it where they were listed, else
-    an unbiased estimate with its standard error.
-    """
-
-    share: float = 1.0
-    error: float = 0.0
-
-
 @dataclass(frozen=True, eq=False)
 class CellVolumes:
     """The cells of an arrangement and their Gaussian measures.
@@ -56,7 +46,8 @@ class CellVolumes:
         cells_total: how many cells there are, or None where some may not have been met.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
             the smallest one's (three standard errors); 0 when exact.
-        seen: the share of all weights that lies in the cells found.
+        seen, seen_error: the share of all weights that lies in the cells found: all of them where
+            the cells were listed, else an unbiased estimate with its standard error.
         doubt: why gamma may be smaller than stated; empty if nothing is in doubt.
     """
 
@@ -70,7 +61,8 @@ class CellVolumes:
     smallest: int
     cells_total: int | None
     rivals: int = 0
-    seen: Seen = Seen()
+    seen: float = 1.0
+    seen_error: float = 0.0
     doubt: str = ""
 
     @property
@@ -90,10 +82,7 @@ class CellVolumes:
         return {
             "schema": "relunorm.gamma/2",
             **entries(self, "gamma error kind dimension hyperplanes cells cells_total coverage"),
-            "seen": self.seen.share,
-            "seen_error": self.seen.error,
-            "rivals": self.rivals,
-            "doubt": self.doubt,
+            **entries(self, "seen seen_error rivals doubt"),
             "total_volume": float(self.volumes.sum()),
         }
 
@@ -223,7 +212,8 @@ def _sampled(
         0,
         2 * len(counts) if whole else None,
         rivals,
-        Seen(1 - once / first, math.sqrt(once) / first),
+        1 - once / first,
+        math.sqrt(once) / first,
         "; ".join(filter(None, doubts)),
     )
 
