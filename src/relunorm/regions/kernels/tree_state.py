@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.groups import group
+from relunorm.compiled.groups import copied, group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, Workspace, maximize, workspace
 from relunorm.errors import InvalidInputError
@@ -152,9 +152,8 @@ def give(state: State) -> State | None:
     frames = int(state.at[FRAMES])
     if state.at[STARTED] != 1 or frames < 1:
         return None
-    stop = state.work.stop  # one clock for all
-    work = Workspace._make((*(array.copy() for array in state.work[:-1]), stop))
-    other = State._make((*(array.copy() for array in state[:-1]), work))
+    other = copied(state)
+    other = other._replace(work=other.work._replace(stop=state.work.stop))  # one clock for all
     other.at[FRAMES] = 1
     other.at[FAILURES] = other.at[HIDDEN] = 0
     state.frames[: frames - 1] = state.frames[1:frames].copy()
