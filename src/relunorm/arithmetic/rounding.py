@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, grain
+from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, grain, up
 from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
 
@@ -100,7 +100,7 @@ def gradients(network: Network, bounds: Bounds) -> list[Array]:
             middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
         least, most = slopes_on(layer.activation, low, high)
-        middle, radius = _times(middle, radius, least[:, None], most[:, None])
+        middle, radius = scaled((middle, radius), least[:, None], most[:, None])
         middles.append(middle)
         radii.append(radius)
     return [_up(np.abs(m) + r) for m, r in zip(middles, radii, strict=True)]
@@ -163,8 +163,8 @@ class Sensitivity:
 
 def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
-    pending: dict[int, tuple[Array, Array]] = {}
-    _pull(network.output, None, pending)
+    pending: dict[int, Enclosure] = {}
+    pull(network.output, None, pending)
     before = []
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (low, high) = network.layers[index], bounds[index]
@@ -173,9 +173,9 @@ def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
         if upstream is None:
             before.append(none)
             continue
-        here = _times(*upstream, *slopes_on(layer.activation, low, high))
+        here = scaled(upstream, *slopes_on(layer.activation, low, high))
         before.append(_up(np.abs(here[0]) + here[1]))
-        _pull(layer.affine, here, pending)
+        pull(layer.affine, here, pending)
     return Sensitivity(network, tuple(before[::-1]))
 
 
@@ -202,30 +202,33 @@ def _up(sums: Array) -> Array:
     return np.where(np.isnan(sums), np.inf, sums * (1 + 2.0**-20))
 
 
-def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Array, Array]:
-    """An enclosure times slopes between ``least`` and ``most``."""
-    center, half = (least + most) / 2, (most - least) / 2
+#: A matrix and how far, entry by entry, the true one can be from it.
+Enclosure: TypeAlias = "tuple[Array, Array]"
+
+
+def scaled(enclosure: Enclosure, least: Array, most: Array) -> Enclosure:
+    """An enclosure times slopes between ``least`` and ``most``, which are broadcast to it."""
+    middle, radius = enclosure
+    center, half = (least + most) / 2, (most - least) / 2 * (1 + 4 * gamma(1))
     size = np.abs(center) + half
-    # Between two slopes the centre is rounded, which the radius takes up.
-    spread = _up(np.abs(middle) * (half + 8 * UNIT * size) + radius * size)
-    return middle * center, spread
+    spread = np.abs(middle) * (half + 4 * gamma(1) * size) + radius * size
+    return middle * center, up(spread, 4)
 
 
-def _pull(
-    affine: Affine, upstream: tuple[Array, Array] | None, pending: dict[int, tuple[Array, Array]]
-) -> None:
+def pull(affine: Affine, upstream: Enclosure | None, pending: dict[int, Enclosure]) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():
         if upstream is None:
             middle = np.array(mx.dense(matrix))
-            radius = np.zeros(middle.shape)
+            radius = np.zeros_like(middle)
         else:
             middle = np.asarray(upstream[0] @ matrix)
             spread = upstream[1] + gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
-            radius = _up(np.asarray(spread @ abs(matrix)))
+            radius = up(np.asarray(spread @ abs(matrix)), matrix.shape[0])
         if source in pending:
-            middle = middle + pending[source][0]
-            radius = _up(radius + pending[source][1] + 4 * UNIT * np.abs(middle))
+            before = pending[source]
+            middle = middle + before[0]
+            radius = up(radius + before[1] + 2 * gamma(1) * np.abs(middle), 4)
         pending[source] = middle, radius
 
 
