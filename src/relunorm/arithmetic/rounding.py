@@ -232,25 +232,29 @@ def pull(affine: Affine, upstream: Enclosure | None, pending: dict[int, Enclosur
         pending[source] = middle, radius
 
 
-def path_sums(network: Network) -> list[Array]:
+def path_sums(network: Network, slopes: Sequence[Vector] | None = None) -> list[Array]:
     """Bounds on |d output / d value k|, entry by entry, for every value (0 is the input).
 
-    Sums over paths of products of |weight| and the largest |slope|: for a perceptron and k = 0,
+    Sums over paths of products of |weight| and |slope|: for a perceptron of relu units and k = 0,
     |W_L| |W_{L-1}| ... |W_1|. Computed from the output back, one product per matrix, whatever the
     skips.
+
+    Args:
+        slopes: of every layer's units; the largest that they can have if omitted.
     """
     sizes = network.widths
     sums = [np.zeros((network.output_size, size)) for size in sizes[:-1]]
 
-    def pull(affine: Affine, upstream: Array | None) -> None:
+    def add(affine: Affine, upstream: Array | None) -> None:
         for source, matrix in affine.terms.items():
             positive = abs(matrix)
             sums[source] += mx.dense(positive) if upstream is None else upstream @ positive
 
-    pull(network.output, None)
+    add(network.output, None)
     for index in range(len(network.layers) - 1, -1, -1):
         layer = network.layers[index]
-        pull(layer.affine, sums[index + 1] * max(map(abs, layer.activation.slopes)))
+        steep = max(map(abs, layer.activation.slopes)) if slopes is None else abs(slopes[index])
+        add(layer.affine, sums[index + 1] * steep)
     return sums
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import compiling
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.kernels.pack import ROUNDING
 
@@ -42,7 +42,8 @@ def pattern_beyond(
     bits = []
     for layer in network.layers:
         z, dz = layer.affine(values), layer.affine.linear(slopes)
-        size, dsize = _sizes(layer.affine, value_size), _sizes(layer.affine, slope_size, False)
+        absolute = layer.affine.absolute()
+        size, dsize = absolute(value_size), absolute.linear(slope_size)
         flat = np.abs(z) <= ON_WALL * size
         moving = np.abs(dz) > ON_WALL * dsize
         bit = np.where(flat, moving & (dz > 0), z > 0)
@@ -55,13 +56,6 @@ def pattern_beyond(
         value_size.append(np.where(flat, size, np.abs(z)) * np.abs(slope))
         slope_size.append(np.where(moving, np.abs(dz), dsize) * np.abs(slope))
     return np.concatenate(bits, axis=1) if bits else np.zeros((len(points), 0), bool)
-
-
-def _sizes(affine: Affine, sizes: list[Any], constant: bool = True) -> NDArray[np.float64]:
-    total = np.zeros((len(sizes[0]), affine.size))
-    for source, matrix in affine.terms.items():
-        total += sizes[source] @ abs(matrix).T
-    return total + np.abs(affine.bias) if constant else total
 
 
 class PatternIndex:
