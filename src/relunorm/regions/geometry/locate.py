@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.clock import compiling
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.balance import balanced
@@ -128,23 +127,9 @@ class Facets(NamedTuple):
 
 def facets(found: Regions, start: int = 0, stop: int | None = None) -> Facets:
     """All facets made by units of the regions ``start`` to ``stop``."""
-    from relunorm.regions.kernels.facets import all_facets
-
-    compiling("the facets of regions")
     geometry, window = found.geometry, found.geometry.window
-    points = found.points[start:stop]
-    inside = np.array([geometry.to_window(x) for x in points]).reshape(len(points), -1)
-    rows, rhs, _ = geometry.domain_rows
-    owner, unit, at, normal, beyond = all_facets(
-        geometry.net,
-        geometry.state,
-        found.patterns[start:stop].astype(np.int8),
-        inside,
-        rows,
-        rhs,
-        *geometry.limits,
-        geometry.work,
-    )
+    some = slice(start, stop)
+    owner, unit, at, normal, beyond = geometry.facets(found.patterns[some], found.points[some])
     outward, _ = geometry.to_inputs(normal, np.zeros(len(normal)))
     where = window.points(at) if len(at) else np.zeros((0, outward.shape[1]))
     return Facets(owner + start, unit, where, outward, beyond.astype(bool))
