@@ -92,21 +92,6 @@ def give(search: Search) -> Search | None:
     return other
 
 
-def is_done(search: Search) -> bool:
-    """Whether every region has been found."""
-    return bool(search.at[0] == 0)
-
-
-def hidden(search: Search) -> int:
-    """How often a side of a unit was left out that a cell reaches by less than the tolerance."""
-    return int(search.at[1])
-
-
-def remaining(search: Search) -> float:
-    """The share of the whole work still on the stack, every cut counted as halves."""
-    return float((0.5 ** search.entries[: int(search.at[0]), DEPTH]).sum())
-
-
 @inner
 def _move(corners, walls, start, to, count):  # type: ignore[no-untyped-def]
     for v in range(count):

@@ -33,7 +33,6 @@ from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.kernels.polygon_cuts import (
     COUNT,
-    DEPTH,
     LAYER,
     LOOP,
     WORD,
@@ -152,22 +151,6 @@ def give(search: Search) -> Search | None:
         array[: top - 1] = array[1:top].copy()
     search.at[TOP] = top - 1
     return other
-
-
-def is_done(search: Search) -> bool:
-    """Whether every region has been found."""
-    return bool(search.at[TOP] == 0)
-
-
-def hidden(search: Search) -> int:
-    """How often a side of a unit was left out that a piece reaches by less than the tolerance."""
-    return int(search.pieces.hidden[0])
-
-
-def remaining(search: Search) -> float:
-    """The share of the whole work still on the stack, every cut counted as halves."""
-    depths = search.pieces.entries[: int(search.at[TOP]), DEPTH]
-    return float((0.5**depths).sum())
 
 
 @kernel
