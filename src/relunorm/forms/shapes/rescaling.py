@@ -21,6 +21,7 @@ from relunorm.forms.rewrite import (
     Rewriter,
     check_scaling,
     divided,
+    reading,
     row_norms,
     rows,
     scaled,
@@ -261,28 +262,14 @@ def pow2(network: Network) -> Network:
     worth: dict[int, Vector] = {}
     layers = []
     for k, layer in enumerate(network.layers):
-        affine = _read(layer.affine, worth)
+        affine = reading(layer.affine, worth)
         if layer.has_units:  # a linear stage has none; scaling it would change nothing
             factor = _factors(affine, *_columns(network, k + 1))
-            affine = _divided(affine, factor)
+            affine = scaled(affine, 1 / factor)
             if layer.activation.kind != "step":
                 worth[k + 1] = factor
         layers.append(replace(layer, affine=affine))
-    return network.replace(layers=layers, output=_read(network.output, worth))
-
-
-def _read(affine: Affine, worth: dict[int, Vector]) -> Affine:
-    """The map with every value's columns multiplied by what its units were divided by."""
-    terms = {
-        k: mx.scale_columns(matrix, worth[k]) if k in worth else matrix
-        for k, matrix in affine.terms.items()
-    }
-    return Affine(terms, affine.bias)
-
-
-def _divided(affine: Affine, factor: Vector) -> Affine:
-    terms = {k: mx.scale_rows(matrix, 1 / factor) for k, matrix in affine.terms.items()}
-    return Affine(terms, affine.bias / factor)
+    return network.replace(layers=layers, output=reading(network.output, worth))
 
 
 def _factors(affine: Affine, least_read: Vector, most_read: Vector) -> Vector:
