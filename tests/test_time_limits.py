@@ -86,21 +86,20 @@ def test_regions(looks, method, workers):
 
 
 def test_a_search_cut_off_inside_a_kernel_is_not_complete():
-    from relunorm.regions.kernels import cells, tree_state
+    from relunorm.regions.kernels.tree_state import CUT_OFF
     from relunorm.regions.search.engines import CellWork, TreeWork
     from relunorm.regions.search.window import open_window
 
     window, stop = open_window(NET, BOX), np.ones(1, np.uint8)
     work = TreeWork.start(window.pack(NET), window, stop)
-    assert work.advance(10) is None
+    assert work.advance(10) == 0
     assert work.more()
-    assert tree_state.is_cut_off(work._search)
-    assert not tree_state.is_done(work._search)
+    assert work._search.at[CUT_OFF]
     work = CellWork.start(window.pack(NET, by_columns=True), window, stop)
-    assert work.advance(10) is None
-    assert not cells.is_done(work._search)
+    assert work.advance(10) == 0
+    assert work.more()
     stop[0] = 0  # these go on
-    assert work.advance(10) is not None
+    assert work.advance(10)
 
 
 @pytest.mark.parametrize("looks", LOOKS)

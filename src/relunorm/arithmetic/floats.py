@@ -36,6 +36,11 @@ def gamma(operations: int) -> float:
     return 2.0 * operations * UNIT / (1.0 - 2.0 * operations * UNIT)
 
 
+def up(values: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
+    """Non-negative sums of so many terms, rounded up."""
+    return values * (1 + 2 * gamma(terms + 4)) + TINY
+
+
 def slack(magnitude: NDArray[np.float64], operations: int) -> NDArray[np.float64]:
     """How far a sum with these magnitudes and this many roundings can be from the true value."""
     return gamma(operations + 4) * magnitude + TINY

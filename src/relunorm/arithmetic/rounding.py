@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, grain
+from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, grain, up
 from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
 
@@ -100,7 +100,7 @@ def gradients(network: Network, bounds: Bounds) -> list[Array]:
             middle = middle + matrix @ middles[source]
             radius = radius + abs(matrix) @ spread
         least, most = slopes_on(layer.activation, low, high)
-        middle, radius = _times(middle, radius, least[:, None], most[:, None])
+        middle, radius = scaled((middle, radius), least[:, None], most[:, None])
         middles.append(middle)
         radii.append(radius)
     return [_up(np.abs(m) + r) for m, r in zip(middles, radii, strict=True)]
@@ -163,8 +163,8 @@ class Sensitivity:
 
 def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
-    pending: dict[int, tuple[Array, Array]] = {}
-    _pull(network.output, None, pending)
+    pending: dict[int, Enclosure] = {}
+    pull(network.output, None, pending)
     before = []
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (low, high) = network.layers[index], bounds[index]
@@ -173,9 +173,9 @@ def sensitivity(network: Network, bounds: Bounds) -> Sensitivity:
         if upstream is None:
             before.append(none)
             continue
-        here = _times(*upstream, *slopes_on(layer.activation, low, high))
+        here = scaled(upstream, *slopes_on(layer.activation, low, high))
         before.append(_up(np.abs(here[0]) + here[1]))
-        _pull(layer.affine, here, pending)
+        pull(layer.affine, here, pending)
     return Sensitivity(network, tuple(before[::-1]))
 
 
@@ -202,52 +202,59 @@ def _up(sums: Array) -> Array:
     return np.where(np.isnan(sums), np.inf, sums * (1 + 2.0**-20))
 
 
-def _times(middle: Array, radius: Array, least: Array, most: Array) -> tuple[Array, Array]:
-    """An enclosure times slopes between ``least`` and ``most``."""
-    center, half = (least + most) / 2, (most - least) / 2
+#: A matrix and how far, entry by entry, the true one can be from it.
+Enclosure: TypeAlias = "tuple[Array, Array]"
+
+
+def scaled(enclosure: Enclosure, least: Array, most: Array) -> Enclosure:
+    """An enclosure times slopes between ``least`` and ``most``, which are broadcast to it."""
+    middle, radius = enclosure
+    center, half = (least + most) / 2, (most - least) / 2 * (1 + 4 * gamma(1))
     size = np.abs(center) + half
-    # Between two slopes the centre is rounded, which the radius takes up.
-    spread = _up(np.abs(middle) * (half + 8 * UNIT * size) + radius * size)
-    return middle * center, spread
+    spread = np.abs(middle) * (half + 4 * gamma(1) * size) + radius * size
+    return middle * center, up(spread, 4)
 
 
-def _pull(
-    affine: Affine, upstream: tuple[Array, Array] | None, pending: dict[int, tuple[Array, Array]]
-) -> None:
+def pull(affine: Affine, upstream: Enclosure | None, pending: dict[int, Enclosure]) -> None:
     """Add the derivatives by the values a map reads, given those by its result."""
     for source, matrix in affine.terms.items():
         if upstream is None:
             middle = np.array(mx.dense(matrix))
-            radius = np.zeros(middle.shape)
+            radius = np.zeros_like(middle)
         else:
             middle = np.asarray(upstream[0] @ matrix)
             spread = upstream[1] + gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
-            radius = _up(np.asarray(spread @ abs(matrix)))
+            radius = up(np.asarray(spread @ abs(matrix)), matrix.shape[0])
         if source in pending:
-            middle = middle + pending[source][0]
-            radius = _up(radius + pending[source][1] + 4 * UNIT * np.abs(middle))
+            before = pending[source]
+            middle = middle + before[0]
+            radius = up(radius + before[1] + 2 * gamma(1) * np.abs(middle), 4)
         pending[source] = middle, radius
 
 
-def path_sums(network: Network) -> list[Array]:
+def path_sums(network: Network, slopes: Sequence[Vector] | None = None) -> list[Array]:
     """Bounds on |d output / d value k|, entry by entry, for every value (0 is the input).
 
-    Sums over paths of products of |weight| and the largest |slope|: for a perceptron and k = 0,
+    Sums over paths of products of |weight| and |slope|: for a perceptron of relu units and k = 0,
     |W_L| |W_{L-1}| ... |W_1|. Computed from the output back, one product per matrix, whatever the
     skips.
+
+    Args:
+        slopes: of every layer's units; the largest that they can have if omitted.
     """
     sizes = network.widths
     sums = [np.zeros((network.output_size, size)) for size in sizes[:-1]]
 
-    def pull(affine: Affine, upstream: Array | None) -> None:
+    def add(affine: Affine, upstream: Array | None) -> None:
         for source, matrix in affine.terms.items():
             positive = abs(matrix)
             sums[source] += mx.dense(positive) if upstream is None else upstream @ positive
 
-    pull(network.output, None)
+    add(network.output, None)
     for index in range(len(network.layers) - 1, -1, -1):
         layer = network.layers[index]
-        pull(layer.affine, sums[index + 1] * max(map(abs, layer.activation.slopes)))
+        steep = max(map(abs, layer.activation.slopes)) if slopes is None else abs(slopes[index])
+        add(layer.affine, sums[index + 1] * steep)
     return sums
 
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeVar
 
+import numpy as np
+
 Class = TypeVar("Class", bound=type)
 
 
@@ -34,6 +36,16 @@ def group(cls: Class) -> Class:
     """Let compiled code take a class of named tuples by address."""
     names = {"__doc__": cls.__doc__, "__module__": cls.__module__}
     return type(cls.__name__, (Grouped, cls), names)  # type: ignore[return-value]
+
+
+def copied(group: Any) -> Any:
+    """A group with arrays of its own."""
+    return group._make(copied(x) if isinstance(x, tuple) else x.copy() for x in group)
+
+
+def longer(array: Any, axis: int = 0) -> Any:
+    """The array with as much room again behind what it holds."""
+    return np.concatenate([array, np.empty_like(array)], axis)
 
 
 def views(cls: Any, memory: Any, shapes: Any) -> Any:

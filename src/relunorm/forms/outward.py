@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma
+from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, up
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
@@ -23,11 +23,6 @@ from relunorm.network import Activation, Affine, Network
 from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.bound_replay import replay, rule_bounds
 from relunorm.stability.verdicts import Stability
-
-
-def up(values: Vector, n: int) -> Vector:
-    """A vector of non-negative sums of n terms, rounded up."""
-    return values * (1 + 2 * gamma(n + 4)) + TINY
 
 
 def up_once(value: float) -> float:

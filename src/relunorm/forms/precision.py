@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.floats import up
+from relunorm.arithmetic.rounding import Enclosure, pull, scaled, slopes_on
 from relunorm.domain.reach import Reach
-from relunorm.forms.outward import Range, gamma, inner_size, up
+from relunorm.forms.outward import Range, inner_size
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.structure import Structure
@@ -131,9 +133,6 @@ def is_single(network: Network) -> bool:
 #: Unit roundoff and the smallest normal number.
 PRECISION = {"float32": (2.0**-24, 2.0**-126), "float64": (2.0**-53, 2.0**-1022)}
 
-#: A matrix and how far, entry by entry, the true one can be from it.
-Ball = tuple[NDArray[np.float64], NDArray[np.float64]]
-
 
 def evaluation_error(
     network: Network, ranges: Sequence[Range], reach: Reach, dtype: Literal["float32", "float64"]
@@ -185,7 +184,8 @@ class _Rounding:
         """Take one more layer."""
         local, error = self._map(affine)
         value = span.after(activation).largest
-        smallest, largest = _slopes(activation, span, error)
+        # of (act(z + d) - act(z)) / d for |d| <= error; jumps are counted apart
+        smallest, largest = slopes_on(activation, span.lo - 2 * error, span.hi + 2 * error)
         after = np.zeros(affine.size)
         if activation.kind == "step":
             crosses = (span.lo <= error) & (span.hi >= -error)
@@ -203,17 +203,17 @@ class _Rounding:
         """The smaller of both bounds."""
         local, forward = self._map(self.network.output)
         total = local.copy()
-        pending: dict[int, Ball] = {}
-        self._pull(self.network.output, None, pending)
+        pending: dict[int, Enclosure] = {}
+        pull(self.network.output, None, pending)
         for k in range(len(self.network.layers) - 1, -1, -1):
             upstream = pending.pop(k + 1, None)
             if upstream is None:
                 continue
             middle, radius = upstream
             total = total + (np.abs(middle) + radius) @ self.after[k]
-            here = _scaled(upstream, *self.slopes[k])
+            here = scaled(upstream, *self.slopes[k])
             total = total + (np.abs(here[0]) + here[1]) @ self.local[k]
-            self._pull(self.network.layers[k].affine, here, pending)
+            pull(self.network.layers[k].affine, here, pending)
         if 0 in pending:
             middle, radius = pending[0]
             total = total + (np.abs(middle) + radius) @ self.errors[0]
@@ -246,42 +246,3 @@ class _Rounding:
             return 0.0 * numbers
         with np.errstate(over="ignore"):  # too large for float32: the bound is infinite
             return abs(numbers - numbers.astype(np.float32).astype(np.float64))
-
-    def _pull(self, affine: Affine, upstream: Ball | None, pending: dict[int, Ball]) -> None:
-        """Add the derivatives by the values a map reads, given those by its result."""
-        for source, matrix in affine.terms.items():
-            if upstream is None:
-                middle = np.array(mx.dense(matrix))
-                radius = np.zeros_like(middle)
-            else:
-                middle = np.asarray(upstream[0] @ matrix)
-                spread = upstream[1] + gamma(matrix.shape[0] + 4) * np.abs(upstream[0])
-                radius = up(np.asarray(spread @ abs(matrix)), matrix.shape[0])
-            if source in pending:
-                before = pending[source]
-                middle = middle + before[0]
-                radius = up(radius + before[1] + 2 * gamma(1) * np.abs(middle), 4)
-            pending[source] = middle, radius
-
-
-def _slopes(activation: Activation, span: Range, error: Vector) -> tuple[Vector, Vector]:
-    """(act(z + d) - act(z)) / d for z in the range and |d| <= error: smallest and largest."""
-    below, above = activation.slopes
-    size = len(span.lo)
-    if activation.kind == "step":  # jumps are counted apart
-        return np.zeros(size), np.zeros(size)
-    low, high = np.full(size, min(below, above)), np.full(size, max(below, above))
-    slack = 2 * error
-    left, right = span.hi < -slack, span.lo > slack
-    low = np.where(left, below, np.where(right, above, low))
-    high = np.where(left, below, np.where(right, above, high))
-    return low, high
-
-
-def _scaled(ball: Ball, smallest: Vector, largest: Vector) -> Ball:
-    """Columns times slopes between the smallest and the largest."""
-    middle, radius = ball
-    center, half = (smallest + largest) / 2, (largest - smallest) / 2 * (1 + 4 * gamma(1))
-    size = np.abs(center) + half
-    spread = np.abs(middle) * (half + 4 * gamma(1) * size) + radius * size
-    return middle * center, up(spread, 4)

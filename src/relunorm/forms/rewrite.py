@@ -12,7 +12,7 @@ is another function as soon as a later weight is large.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -135,6 +135,15 @@ def scaled(affine: Affine, factors: Vector) -> Affine:
     """``diag(factors)`` after the map."""
     terms = {k: mx.frozen(mx.scale_rows(m, factors)) for k, m in affine.terms.items()}
     return Affine(terms, mx.frozen(affine.bias * factors))
+
+
+def reading(affine: Affine, worth: Mapping[int, Vector]) -> Affine:
+    """The map with the columns of every value in ``worth`` multiplied by its numbers."""
+    terms = {
+        k: mx.scale_columns(matrix, worth[k]) if k in worth else matrix
+        for k, matrix in affine.terms.items()
+    }
+    return Affine(terms, affine.bias)
 
 
 def divided(affine: Affine, factors: Vector) -> Affine:

@@ -24,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.rounding import absolute, path_sums
 from relunorm.domain import Domain
 from relunorm.lipschitz.norms import ROUNDOFF
 from relunorm.matrix import Vector
-from relunorm.network import IDENTITY, Affine, Layer, Network
+from relunorm.network import Affine, Network
+from relunorm.network.patterns import forms_under, slopes_under
 
 #: Added to sizes: products below the normal numbers lose more than their relative rounding.
 UNDERFLOW = 2.0**-960
@@ -47,9 +49,7 @@ def near_kink(network: Network, points: Array, domain: Domain | None) -> NDArray
     for layer in network.layers:
         affine = layer.affine
         z = affine(values)
-        size = np.tile(np.abs(affine.bias), (len(points), 1))
-        for source, matrix in affine.terms.items():
-            size = size + sizes[source] @ abs(matrix).T
+        size = affine.absolute()(sizes)
         fixed = (size == 0.0) & (z == 0.0)
         if fixed.any():  # or its products have underflowed
             fixed &= ~_reads_live(affine, live)
@@ -100,27 +100,20 @@ def is_differentiable(network: Network, point: Vector, domain: Domain | None) ->
     """
     if network.input_size * max(network.widths) > GRADIENT_ENTRIES:
         return False
-    values: list[Vector] = [point]
-    sizes: list[Vector] = [_input_sizes(point[None], domain)[0]]
+    sizes = [_input_sizes(point[None], domain)[0]]
     roundings = [_input_rounding(network, domain)]
-    rates: list[Array] = [np.eye(network.input_size)]
     bulks: list[Array] = [np.eye(network.input_size)]
-    for layer in network.layers:
-        z, size = np.array(layer.affine.bias), np.abs(layer.affine.bias)
-        rate = np.zeros((layer.width, network.input_size))
-        bulk = np.zeros_like(rate)
-        for source, matrix in layer.affine.terms.items():
-            z, size = z + matrix @ values[source], size + abs(matrix) @ sizes[source]
-            rate, bulk = rate + matrix @ rates[source], bulk + abs(matrix) @ bulks[source]
+    bits, heights = network.pattern(point), iter(network.preactivations(point))
+    under = zip(slopes_under(network.layers, bits), forms_under(network, bits), strict=False)
+    for layer, (slope, form) in zip(network.layers, under, strict=True):
+        size, bulk = absolute(layer.affine, sizes), absolute(layer.affine, bulks, constant=False)
         rounding = _rounding(layer.affine, roundings)
-        flat = (np.abs(rate) <= rounding * bulk).all(axis=1)
-        near = np.abs(z) <= rounding * (size + UNDERFLOW)
-        if layer.has_units and (near & ~flat).any():
-            return False
-        slope = layer.activation.derivative(z)
-        values.append(layer.activation.apply_(z))
+        flat = (np.abs(form[:, :-1]) <= rounding * bulk).all(axis=1)
+        if layer.has_units:
+            near = np.abs(next(heights)[0]) <= rounding * (size + UNDERFLOW)
+            if (near & ~flat).any():
+                return False
         sizes.append(size * np.abs(slope))
-        rates.append(rate * slope[:, None])
         bulks.append(bulk * np.abs(slope)[:, None])
         roundings.append(rounding)
     return True
@@ -136,18 +129,4 @@ def rounding_of(network: Network) -> float:
 
 def slope_sums(network: Network, point: Vector) -> Array:
     """Sums over paths of products of |weight| and |slope| at a point: what its Jacobian adds up."""
-    values: list[Array] = [np.asarray(point)[None]]
-    layers = []
-    for layer in network.layers:
-        z = layer.affine(values)
-        slope = np.abs(layer.activation.derivative(z)[0])
-        layers.append(Layer(_absolute(layer.affine, slope), IDENTITY))
-        values.append(layer.activation.apply_(z))
-    output = _absolute(network.output, np.ones(network.output_size))
-    paths = Network(layers, output, input_shape=network.input_size)
-    return paths.jacobian(np.zeros(network.input_size))
-
-
-def _absolute(affine: Affine, slope: Vector) -> Affine:
-    terms = {k: mx.scale_rows(abs(m), slope) for k, m in affine.terms.items()}
-    return Affine(terms, np.zeros(affine.size))
+    return path_sums(network, [*slopes_under(network.layers, network.pattern(point))])[0]

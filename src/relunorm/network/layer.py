@@ -131,6 +131,10 @@ class Affine:
             total = part if total is None else np.add(total, part, out=total)
         return np.zeros((len(values[-1]), self.size)) if total is None else total
 
+    def absolute(self) -> Affine:
+        """The map of absolute weights and biases: of sizes of values, what a row adds up."""
+        return Affine({k: abs(m) for k, m in self.terms.items()}, np.abs(self.bias))
+
     def check(self, place: str, sizes: Sequence[int]) -> None:
         """Raise `InvalidNetworkError` unless the map fits values of these sizes."""
         if self.bias.ndim != 1:

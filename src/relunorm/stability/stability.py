@@ -165,8 +165,7 @@ class _Search:
     def _open(self, index: int) -> Sides:
         """Sides that neither a bound excludes nor a witness shows."""
         units, signs = self._free(index)
-        largest, smallest = self.witnesses.largest[index], self.witnesses.smallest[index]
-        unseen = np.where(signs > 0, ~(largest[units] > 0), ~(smallest[units] < 0))
+        unseen = ~(self.witnesses.most[index][(signs > 0).astype(int), units] > 0)
         return units[unseen], signs[unseen]
 
     def _is_open(self, index: int, unit: int, sign: int) -> bool:

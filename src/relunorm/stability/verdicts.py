@@ -163,14 +163,12 @@ def layer_verdicts(
     if kink.step:
         dead = dead if kink.at_zero == 0.0 else upper < 0
         active = active if kink.at_zero == 1.0 else lower > 0
-    largest, smallest = witnesses.largest[index], witnesses.smallest[index]
-    unstable = (largest > 0) & (smallest < 0)
+    seen = witnesses.most[index]
+    unstable = (seen > 0).all(axis=0)
     verdict = np.select(
         [dead, active, unstable], ["dead", "active", "unstable"], default="undecided"
     )
-    margin = np.select(
-        [dead, active, unstable], [-upper, lower, np.minimum(largest, -smallest)], default=0.0
-    )
+    margin = np.select([dead, active, unstable], [-upper, lower, seen.min(axis=0)], default=0.0)
     return LayerStability(
         index,
         layer.name,
@@ -181,6 +179,5 @@ def layer_verdicts(
         np.where(dead | active, method, np.where(unstable, "witness", "none")),
         margin,
         witnesses.points,
-        np.where(largest > 0, witnesses.at_largest[index], -1),
-        np.where(smallest < 0, witnesses.at_smallest[index], -1),
+        *np.where(seen > 0, witnesses.at[index], -1)[::-1],
     )

@@ -37,10 +37,14 @@ MISS = 32
 
 
 class Witnesses:
-    """The largest and the smallest certain pre-activation seen of every unit, and where.
+    """How far on either side of 0 every unit was seen for certain, and where.
 
     Args:
         clock: no further points are tried after its end, but for the very first ones.
+
+    Attributes:
+        most: per layer the largest -z (row 0) and z (row 1) that is certain of every unit.
+        at: the points that show it.
     """
 
     def __init__(self, problem: Problem, clock: Clock = NO_LIMIT):
@@ -49,10 +53,8 @@ class Witnesses:
         self.points = self.domain.center[None]
         self.moves = MOVES
         widths = [layer.width for layer in problem.network.layers]
-        self.largest = [np.full(n, -np.inf) for n in widths]
-        self.smallest = [np.full(n, np.inf) for n in widths]
-        self.at_largest = [np.full(n, -1) for n in widths]
-        self.at_smallest = [np.full(n, -1) for n in widths]
+        self.most = [np.full((2, n), -np.inf) for n in widths]
+        self.at = [np.full((2, n), -1) for n in widths]
 
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
@@ -82,26 +84,20 @@ class Witnesses:
         used = np.zeros(len(points), dtype=bool)
         found = []
         for layer, (z, error) in enumerate(zip(values, errors, strict=True)):
-            low, high = z - error, z + error
-            best, worst = low.argmax(axis=0), high.argmin(axis=0)
-            units = np.arange(z.shape[1])
-            up = low[best, units] > self.largest[layer]
-            down = high[worst, units] < self.smallest[layer]
-            used[best[up]] = used[worst[down]] = True
-            self.largest[layer][up] = low[best, units][up]
-            self.smallest[layer][down] = high[worst, units][down]
-            found.append((up, best, down, worst))
+            for side, sure in enumerate((-z - error, z - error)):
+                best, most = sure.argmax(axis=0), self.most[layer][side]
+                top = sure[best, np.arange(len(most))]
+                better = top > most
+                used[best[better]], most[better] = True, top[better]
+                found.append((self.at[layer][side], better, best))
         place = np.cumsum(used) - 1 + len(self.points)
         self.points = np.concatenate([self.points, points[used]])
-        for layer, (up, best, down, worst) in enumerate(found):
-            self.at_largest[layer][up] = place[best[up]]
-            self.at_smallest[layer][down] = place[worst[down]]
+        for at, better, best in found:
+            at[better] = place[best[better]]
 
     def shows(self, layer: int, unit: int, sign: float) -> bool:
         """Whether a point with sign * z[unit] > 0 is known."""
-        if sign > 0:
-            return bool(self.largest[layer][unit] > 0)
-        return bool(self.smallest[layer][unit] < 0)
+        return bool(self.most[layer][int(sign > 0), unit] > 0)
 
     def start(self, count: int, rng: np.random.Generator) -> None:
         """Seed the pool: the centre, random points and random extreme points."""
@@ -131,7 +127,7 @@ class Witnesses:
         starts: int,
         rng: np.random.Generator,
     ) -> None:
-        own = np.where(signs > 0, self.at_largest[layer][units], self.at_smallest[layer][units])
+        own = self.at[layer][(signs > 0).astype(int), units]
         fresh = start_points(self.domain, len(units) * (starts - 1), rng)[1:]
         points = np.concatenate([self.points[own], fresh])
         self.climb_from(layer, points, np.resize(units, len(points)), np.resize(signs, len(points)))

@@ -15,16 +15,15 @@ its affine map is bounded by backward linear bounds, and hardly any unit changes
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box
-from relunorm.domain.reach import reach_of
+from relunorm.domain.reach import Reach, reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
@@ -48,6 +47,9 @@ class Piecewise(IntegerProgram):
 
         @property
         def start(self) -> Integers: ...
+
+        @property
+        def slope(self) -> Integers: ...
 
         @property
         def weight_type(self) -> str: ...
@@ -91,8 +93,44 @@ class Piecewise(IntegerProgram):
         }
 
     @abstractmethod
+    def overflow(self) -> str | None:
+        """Why a number could leave its type; None where none can."""
+
+    @abstractmethod
+    def cells(self, *, wide: bool) -> Iterator[tuple[int, Reach]]:
+        """Every piece that inputs can end in, with all of these inputs.
+
+        Args:
+            wide: all real inputs that round to integers of the piece, and not these alone.
+        """
+
+    @abstractmethod
+    def constants(self, piece: int) -> list[int]:
+        """What the map of a piece gives where all inputs are 0."""
+
     def bound(self, network: Network) -> Bounds:
-        """Bounds of |program - network|, or `InvalidInputError` where a sum could overflow."""
+        """Bounds of |program - network| for every output, over all integers and all real inputs.
+
+        Raises:
+            InvalidInputError: a sum could overflow.
+        """
+        why = self.overflow()
+        if why is not None:
+            raise InvalidInputError(why)
+        outputs, power, sides = self.outputs, self.output_exponent, []
+        for wide in (False, True):
+            worst = np.zeros(outputs)
+            for piece, reach in self.cells(wide=wide):
+                steps = self.slope[piece].reshape(outputs, -1).astype(np.float64)
+                slope = np.ldexp(steps, self.input_exponent.astype(np.int32) - power)
+                constant = np.ldexp(np.array(self.constants(piece), dtype=np.float64), -power)
+                found = apart(network, slope, constant, reach)
+                if wide:  # rounding an input moves it by half a step
+                    moved = np.ldexp(0.5 * np.abs(steps).sum(axis=1), -power)
+                    found = np.nextafter(found + moved, np.inf)
+                worst = np.maximum(worst, found)
+            sides.append(worst)
+        return Bounds(sides[0], np.maximum(*sides))
 
     @abstractmethod
     def borders(self) -> NDArray[np.float64]:
@@ -143,8 +181,43 @@ class Pieces(Piecewise):
     def file(self, options: Options) -> CFile:
         return PiecesFile(options, self, self.outputs, self.tables(options.name))
 
-    def bound(self, network: Network) -> Bounds:
-        return bound_pieces(network, self)
+    def overflow(self) -> str | None:
+        low, high = int(self.input_low[0]), int(self.input_high[0])
+        least, most = RANGES[self.input_type]
+        if not least <= low <= high <= most:
+            return "the clamps of the input do not fit its type"
+        if len(self.slope) == 0 or len(self.start) == 0:
+            return "a number leaves 60 bits"
+        if self.first[0] != low or (np.diff(self.first) <= 0).any() or self.first[-1] > high:
+            return "the pieces do not begin at the lower clamp, or are not in order"
+        least, most = RANGES[self.weight_type]
+        if self.slope.min() < least or self.slope.max() > most:
+            return f"a slope does not fit {self.weight_type}"
+        run = (self.last - self.first)[:, None]
+        size = np.abs(self.slope).astype(np.float64) * run + np.abs(self.start)
+        least, most = RANGES[self.accumulator]
+        # the run itself, the input and a threshold are held in the accumulator too
+        if size.max() >= min(most, 2**61) or max(abs(low), abs(high), high - low) > most:
+            return f"a sum could leave {self.accumulator}"
+        return None
+
+    @property
+    def last(self) -> Integers:
+        """The last integer of every piece."""
+        return np.append(self.first[1:] - 1, self.input_high)
+
+    def cells(self, *, wide: bool) -> Iterator[tuple[int, Reach]]:
+        half, power = 0.5 * wide, -int(self.input_exponent[0])
+        low, high = np.ldexp(self.first - half, power), np.ldexp(self.last + half, power)
+        for k in range(len(low)):
+            yield k, reach_of(Box(low[k : k + 1], high[k : k + 1]))
+
+    def constants(self, piece: int) -> list[int]:
+        first, pairs = (
+            int(self.first[piece]),
+            zip(self.start[piece], self.slope[piece], strict=True),
+        )
+        return [int(c) - int(m) * first for c, m in pairs]
 
     def borders(self) -> NDArray[np.float64]:
         """The last and the first number of neighbouring pieces, and the ends."""
@@ -188,7 +261,7 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
             "accumulator": accumulator,
         }
         made = Pieces(**vars(inputs), **parts)
-        if made.start.shape == begin.shape and overflow_of(made) is None:
+        if made.start.shape == begin.shape and made.overflow() is None:
             return made
         exponent -= 1
         if exponent < -200:
@@ -202,65 +275,6 @@ def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
     if not np.abs(scaled).max(initial=0.0) < 2.0**60:
         return np.zeros(0, dtype=np.int64)
     return np.rint(scaled).astype(np.int64)
-
-
-def overflow_of(program: Pieces) -> str | None:
-    """Why a piece could leave its type; None where none can."""
-    low, high = int(program.input_low[0]), int(program.input_high[0])
-    least, most = RANGES[program.input_type]
-    if not least <= low <= high <= most:
-        return "the clamps of the input do not fit its type"
-    if len(program.slope) == 0 or len(program.start) == 0:
-        return "a number leaves 60 bits"
-    if program.first[0] != low or (np.diff(program.first) <= 0).any() or program.first[-1] > high:
-        return "the pieces do not begin at the lower clamp, or are not in order"
-    least, most = RANGES[program.weight_type]
-    if program.slope.min() < least or program.slope.max() > most:
-        return f"a slope does not fit {program.weight_type}"
-    last = np.append(program.first[1:] - 1, high)
-    run = (last - program.first)[:, None]
-    size = np.abs(program.slope).astype(np.float64) * run + np.abs(program.start)
-    least, most = RANGES[program.accumulator]
-    # the run itself, the input and a threshold are held in the accumulator too
-    if size.max() >= min(most, 2**61) or max(abs(low), abs(high), high - low) > most:
-        return f"a sum could leave {program.accumulator}"
-    return None
-
-
-def bound_pieces(network: Network, program: Pieces) -> Bounds:
-    """Bounds of |program - network| for every output, over all integers and all real inputs."""
-    why = overflow_of(program)
-    if why is not None:
-        raise InvalidInputError(why)
-    high, power = int(program.input_high[0]), int(program.input_exponent[0])
-    last = np.append(program.first[1:] - 1, high)
-    found: list[Bounds] = []
-    half = Fraction(1, 2)
-    for k in range(len(program.first)):
-        first, stop = int(program.first[k]), int(last[k])
-        pair = [
-            _apart(network, program, k, Fraction(a), Fraction(b), power)
-            for a, b in ((first, stop), (first - half, stop + half))
-        ]
-        step = np.ldexp(np.abs(program.slope[k]) * 0.5, -program.output_exponent)
-        wide = np.nextafter(pair[1] + step, np.inf)
-        found.append(Bounds(pair[0], np.maximum(pair[0], wide)))
-    return reduce(Bounds.worst, found)
-
-
-def _apart(
-    network: Network, program: Pieces, k: int, first: Fraction, last: Fraction, power: int
-) -> NDArray[np.float64]:
-    """|network - affine map of piece k| for inputs between two points, integers their unit."""
-    unit = Fraction(2) ** -power
-    low, high = float(first * unit), float(last * unit)  # dyadic and short, so exact
-    scale = Fraction(2) ** -program.output_exponent
-    slopes = [int(m) * scale / unit for m in program.slope[k]]
-    start = int(program.first[k]) * unit
-    constants = [int(c) * scale - m * start for c, m in zip(program.start[k], slopes, strict=True)]
-    slope = np.array([[float(m)] for m in slopes])
-    constant = np.array([float(c) for c in constants])
-    return apart(network, slope, constant, reach_of(Box(np.array([low]), np.array([high]))))
 
 
 class PiecesFile(CFile):

@@ -22,7 +22,6 @@ from relunorm.embedded.pieces.two_inputs import (
     PieceTree,
     Polygon,
     clip,
-    overflow_of_tree,
     rectangle,
 )
 from relunorm.errors import InvalidInputError
@@ -82,7 +81,7 @@ def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers |
             weight_type=kinds[0],
             accumulator=kinds[1],
         )
-        if start.size and overflow_of_tree(made) is None:
+        if start.size and made.overflow() is None:
             return made
     raise InvalidInputError(
         f"no power of two fits the pieces into {bits} bits; use more bits, or style layers"

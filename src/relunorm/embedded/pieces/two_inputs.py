@@ -28,7 +28,6 @@ from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant
 from relunorm.embedded.pieces.one_input import Piecewise, numbers_from
-from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -153,33 +152,36 @@ class PieceTree(Piecewise):
     def structure(self) -> dict[str, Any]:
         return {**super().structure(), "arithmetic": "tree", "nodes": len(self.wall)}
 
-    def bound(self, network: Network) -> Bounds:
-        """Bounds of |program - network| for every output, over all integers and real inputs."""
-        why = overflow_of_tree(self)
-        if why is not None:
-            raise InvalidInputError(why)
-        outputs = self.outputs
-        sides = []
-        for wide in (False, True):
-            worst = np.zeros(outputs)
-            for leaf, polygon in leaves_of(self, wide=wide):
-                found = self._apart(network, leaf, polygon)
-                if wide:
-                    half = 0.5 * np.abs(self.slope[leaf]).sum(axis=1)
-                    found = np.nextafter(found + np.ldexp(half, -self.output_exponent), np.inf)
-                worst = np.maximum(worst, found)
-            sides.append(worst)
-        return Bounds(sides[0], np.maximum(*sides))
+    def overflow(self) -> str | None:
+        """Why a sum could leave its type, or the nodes are no tree; None where all is well."""
+        nodes, leaves = len(self.wall), len(self.start)
+        low, high = self.input_low, self.input_high
+        least, most = RANGES[self.input_type]
+        if low.min() < least or high.max() > most or (low > high).any():
+            return "the clamps of the inputs do not fit their type"
+        named = np.sort(self.follow.ravel())
+        rising = (self.follow > np.arange(nodes)[:, None]).all()
+        if not rising or not np.array_equal(named, np.arange(1, nodes + leaves)):
+            return "the nodes of the pieces are no tree"
+        least, most = RANGES[self.weight_type]
+        for table in (self.wall, self.slope):
+            if table.size and (table.min() < least or table.max() > most):
+                return f"a wall or a slope does not fit {self.weight_type}"
+        size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+        reach = [np.abs(self.wall) @ size, np.abs(self.threshold).astype(np.float64)]
+        reach.append((np.abs(self.slope) @ size + np.abs(self.start)).ravel())
+        limit = min(RANGES[self.accumulator][1], 2**61)
+        if any(part.max(initial=0.0) >= limit for part in reach):
+            return f"a sum could leave {self.accumulator}"
+        return None
 
-    def _apart(self, network: Network, leaf: int, polygon: Polygon) -> Vector:
-        """|network - map of the leaf| over a polygon of inputs, integers their unit."""
-        powers = self.input_exponent
-        reach = reach_of_polygon(polygon, powers.tolist())
-        slope = np.ldexp(
-            self.slope[leaf].astype(np.float64), powers.astype(np.int32) - self.output_exponent
-        )
-        constant = np.ldexp(self.start[leaf].astype(np.float64), -self.output_exponent)
-        return apart(network, slope, constant, reach)
+    def cells(self, *, wide: bool) -> Iterator[tuple[int, Reach]]:
+        powers = self.input_exponent.tolist()
+        for leaf, polygon in leaves_of(self, wide=wide):
+            yield leaf, reach_of_polygon(polygon, powers)
+
+    def constants(self, piece: int) -> list[int]:
+        return self.start[piece].tolist()
 
     def borders(self) -> NDArray[np.float64]:
         """The corners of all leaves, and the integers around them."""
@@ -217,30 +219,6 @@ def leaves_of(tree: PieceTree, *, wide: bool) -> Iterator[tuple[int, Polygon]]:
         fails, holds = (int(v) for v in tree.follow[place])
         stack.append((holds, clip(polygon, n, t - slack)))
         stack.append((fails, clip(polygon, [-n[0], -n[1]], 1 - t - slack)))
-
-
-def overflow_of_tree(tree: PieceTree) -> str | None:
-    """Why a sum could leave its type, or the nodes are no tree; None where all is well."""
-    nodes, leaves = len(tree.wall), len(tree.start)
-    low, high = tree.input_low, tree.input_high
-    least, most = RANGES[tree.input_type]
-    if low.min() < least or high.max() > most or (low > high).any():
-        return "the clamps of the inputs do not fit their type"
-    named = np.sort(tree.follow.ravel())
-    rising = (tree.follow > np.arange(nodes)[:, None]).all()
-    if not rising or not np.array_equal(named, np.arange(1, nodes + leaves)):
-        return "the nodes of the pieces are no tree"
-    least, most = RANGES[tree.weight_type]
-    for table in (tree.wall, tree.slope):
-        if table.size and (table.min() < least or table.max() > most):
-            return f"a wall or a slope does not fit {tree.weight_type}"
-    size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
-    reach = [np.abs(tree.wall) @ size, np.abs(tree.threshold).astype(np.float64)]
-    reach.append((np.abs(tree.slope) @ size + np.abs(tree.start)).ravel())
-    limit = min(RANGES[tree.accumulator][1], 2**61)
-    if any(part.max(initial=0.0) >= limit for part in reach):
-        return f"a sum could leave {tree.accumulator}"
-    return None
 
 
 class TreeFile(CFile):

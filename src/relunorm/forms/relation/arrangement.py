@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
-from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, rows, scaled
+from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, reading, rows, scaled
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 
@@ -152,25 +152,19 @@ def _without_zeros(network: Network) -> Network:
 
     Their scale cannot be told, and a weight times 0 is 0.
     """
-    zeros: dict[int, NDArray[np.bool_]] = {}
-
-    def unread(affine: Affine) -> Affine:
-        terms = {
-            k: mx.scale_columns(m, np.where(zeros[k], 0.0, 1.0)) if k in zeros else m
-            for k, m in affine.terms.items()
-        }
-        return Affine(terms, affine.bias)
-
+    worth: dict[int, Vector] = {}
     layers = []
     for k, layer in enumerate(network.layers):
-        affine = unread(layer.affine)
+        affine = reading(layer.affine, worth)
         layers.append(replace(layer, affine=affine))
         empty = affine.bias == 0
         for matrix in affine.terms.values():
             empty &= np.diff(mx.csr_parts(matrix)[0]) == 0
         if layer.activation.kind != "step" and empty.any():
-            zeros[k + 1] = empty
-    return network.replace(layers=layers, output=unread(network.output)) if zeros else network
+            worth[k + 1] = np.where(empty, 0.0, 1.0)
+    return (
+        network.replace(layers=layers, output=reading(network.output, worth)) if worth else network
+    )
 
 
 _FIRST = np.uint64(0x9E3779B97F4A7C15)

@@ -16,9 +16,9 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidDomainError, RelunormError
 from relunorm.forms.outward import Range, quick_bounds
 from relunorm.forms.outward import span as span_of
-from relunorm.forms.rewrite import Rewriter, dense_rows, divided, row_norms, rows, stacked
-from relunorm.forms.shapes.rescaling import norms, without_output_bias
-from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.forms.rewrite import Rewriter, dense_rows, divided, row_norms, rows
+from relunorm.forms.shapes.rescaling import norms, read_by_last, with_units, without_output_bias
+from relunorm.network import Affine, Layer, Network
 
 
 def bounded(
@@ -50,7 +50,7 @@ def _pure(network: Network, reach: Reach) -> Network:
     last = len(network.layers)
     straight = {k: m for k, m in network.output.terms.items() if k != last or not last}
     if not straight:  # a constant is written along what the last layer reads, without a skip
-        source, size = _read_by_last(network)
+        source, size = read_by_last(network)
         straight = {source: np.zeros((network.output_size, size))}
     affine = Affine(straight, network.output.bias)
     radius = _radius(network, affine, reach)
@@ -65,21 +65,7 @@ def _pure(network: Network, reach: Reach) -> Network:
             "cannot be written without an output bias (Prop. 2.3 fails for D = {0}); use pure=False"
         )
     rows, weights = _pairs(affine, needed, slope, radius)
-    activation = network.layers[-1].activation if last else Activation("relu")
-    old = [network.layers[-1].affine] if last else []
-    width = network.layers[-1].width if last else 0
-    before = network.output.terms.get(last) if last else None
-    left = np.zeros((affine.size, width)) if before is None else mx.dense(before)
-    layer = Layer(stacked([*old, rows]), activation, network.layers[-1].name if last else "")
-    output = Affine({max(last, 1): np.hstack([left, weights])}, np.zeros(affine.size))
-    return network.replace(layers=[*network.layers[:-1], layer], output=output)
-
-
-def _read_by_last(network: Network) -> tuple[int, int]:
-    """A value that the last hidden layer reads, and its size."""
-    terms = network.layers[-1].affine.terms if network.layers else {}
-    source = next(iter(terms), 0)
-    return source, terms[source].shape[1] if terms else network.input_size
+    return with_units(network, rows, weights, {})
 
 
 def _pairs(

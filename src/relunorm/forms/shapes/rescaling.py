@@ -7,7 +7,7 @@ layer in {-1, 0, +1}, seed 000. ``pow2``: every scale a power of two, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,14 @@ from relunorm.forms.rewrite import (
     Rewriter,
     check_scaling,
     divided,
+    reading,
     row_norms,
     rows,
     scaled,
     stacked,
 )
-from relunorm.matrix import Vector
-from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.matrix import Matrix, Vector
+from relunorm.network import RELU, Activation, Affine, Layer, Network
 
 #: A norm this close to a power of two is taken as one, so that forms are idempotent.
 SNAP = 1e-14
@@ -100,30 +101,39 @@ def unit(network: Network, *, pure: bool = False) -> Network:
 
 def without_output_bias(network: Network) -> Network:
     """The output bias as a combination of units of the last hidden layer, eqs. (2.5) and (2.6)."""
-    if not network.layers:
-        layers, last, activation = [], 1, Activation("relu")
-        source, width = 0, network.input_size
-    else:
-        last = len(network.layers)
-        layers = list(network.layers[:-1])
-        activation = network.layers[-1].activation
-        source, matrix = next(iter(network.layers[-1].affine.terms.items()))
-        width = matrix.shape[1]
+    source, width = read_by_last(network)
+    activation = network.layers[-1].activation if network.layers else RELU
     sign, bias, weight = _constant_one(activation)
     direction = np.zeros((len(sign), width))
     direction[:, 0] = sign
     extra = Affine({source: direction}, bias)
-    columns = np.outer(network.output.bias, weight)
-    if network.layers:
+    return with_units(network, extra, np.outer(network.output.bias, weight), network.output.terms)
+
+
+def read_by_last(network: Network) -> tuple[int, int]:
+    """A value that the last hidden layer reads, and its size; the input where there is none."""
+    terms = network.layers[-1].affine.terms if network.layers else {}
+    source = next(iter(terms), 0)
+    return source, terms[source].shape[1] if terms else network.input_size
+
+
+def with_units(
+    network: Network, extra: Affine, weights: np.ndarray, terms: Mapping[int, Matrix]
+) -> Network:
+    """More units in the last hidden layer, or in a first one, and no output bias.
+
+    Args:
+        extra, weights: their rows, and the output's weights on them.
+        terms: what else the output reads; what it reads of the last hidden layer stays.
+    """
+    last, layer = len(network.layers), Layer(extra, RELU)
+    if last:
         old = network.layers[-1]
-        layers.append(Layer(stacked([old.affine, extra]), activation, old.name))
+        layer = Layer(stacked([old.affine, extra]), old.activation, old.name)
         before = network.output.terms.get(last, np.zeros((network.output_size, old.width)))
-        columns = np.hstack([mx.dense(before), columns])
-    else:
-        layers.append(Layer(extra, activation))
-    terms = {**network.output.terms, last: columns}
-    output = Affine(terms, np.zeros(network.output_size))
-    return network.replace(layers=layers, output=output)
+        weights = np.hstack([mx.dense(before), weights])
+    output = Affine({**terms, max(last, 1): weights}, np.zeros(network.output_size))
+    return network.replace(layers=[*network.layers[:-1], layer], output=output)
 
 
 def _constant_one(activation: Activation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -261,28 +271,14 @@ def pow2(network: Network) -> Network:
     worth: dict[int, Vector] = {}
     layers = []
     for k, layer in enumerate(network.layers):
-        affine = _read(layer.affine, worth)
+        affine = reading(layer.affine, worth)
         if layer.has_units:  # a linear stage has none; scaling it would change nothing
             factor = _factors(affine, *_columns(network, k + 1))
-            affine = _divided(affine, factor)
+            affine = scaled(affine, 1 / factor)
             if layer.activation.kind != "step":
                 worth[k + 1] = factor
         layers.append(replace(layer, affine=affine))
-    return network.replace(layers=layers, output=_read(network.output, worth))
-
-
-def _read(affine: Affine, worth: dict[int, Vector]) -> Affine:
-    """The map with every value's columns multiplied by what its units were divided by."""
-    terms = {
-        k: mx.scale_columns(matrix, worth[k]) if k in worth else matrix
-        for k, matrix in affine.terms.items()
-    }
-    return Affine(terms, affine.bias)
-
-
-def _divided(affine: Affine, factor: Vector) -> Affine:
-    terms = {k: mx.scale_rows(matrix, 1 / factor) for k, matrix in affine.terms.items()}
-    return Affine(terms, affine.bias / factor)
+    return network.replace(layers=layers, output=reading(network.output, worth))
 
 
 def _factors(affine: Affine, least_read: Vector, most_read: Vector) -> Vector:

@@ -11,6 +11,7 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, of_errors, operator_norms
+from relunorm.lipschitz.search.windows import kink_radius
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -53,7 +54,9 @@ def search(
     entries = max(network.output_size * network.input_size, max(network.widths))
     count = int(np.clip(BATCH_ENTRIES // entries, 16, 1024))
     count = max(16, min(count, BATCH_WORK // (network.output_size * max(network.widths))))
-    scale = _length(network, domain)
+    # without a domain half of the radius: about where the kink of a typical unit lies
+    scale = domain.bounding_box.halfwidth.max() if domain is not None else kink_radius(network) / 2
+    scale = float(scale) or 1.0
     # Separate populations first: one good region found early must not crowd out the others.
     parts = []
     for _ in range(ISLANDS):
@@ -117,25 +120,6 @@ def at_point(network: Network, point: Vector, norm: float, domain: Domain | None
     lost = rounding_of(network) * of_errors(bulk, norm)
     value = value * (1 - 8 * sum(bulk.shape) * ROUNDOFF) - lost
     return max(value, 0.0)
-
-
-def _length(network: Network, domain: Domain | None) -> float:
-    if domain is not None:
-        return float(domain.bounding_box.halfwidth.max()) or 1.0
-    with np.errstate(over="ignore"):
-        reach = [
-            np.abs(layer.affine.bias) / np.maximum(_row_norms(layer.affine.terms[0]), 1e-300)
-            for layer in network.layers
-            if 0 in layer.affine.terms
-        ]
-    kinks = np.concatenate(reach) if reach else np.ones(1)
-    kinks = kinks[np.isfinite(kinks) & (kinks > 0) & (kinks < 1e100)]
-    return float(np.median(kinks)) if len(kinks) else 1.0
-
-
-def _row_norms(matrix: object) -> Vector:
-    squares = matrix * matrix if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)  # type: ignore[attr-defined]
-    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
 
 
 def _starts(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,7 @@ from relunorm.extrema.localize import Local
 from relunorm.lipschitz.search.windows import HalfSpaces, Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine
-
-Row = list[Fraction]
+from relunorm.search.rational.programme import ONE, ZERO, Form, Row, combined
 
 #: Multiplications up to which the forms behind a contact are computed exactly: some tenths of a
 #: second. Contacts of larger networks stay open.
@@ -33,13 +31,6 @@ MOST_WORK = 100_000
 
 #: Different contacts that one search looks at.
 MOST_CONTACTS = 4000
-
-
-class _Wall(NamedTuple):
-    """constant + gradient . t >= 0 on the cell."""
-
-    gradient: Row
-    constant: Fraction
 
 
 class Contacts:
@@ -101,12 +92,11 @@ class Contacts:
         decided: bool,
     ) -> bool:
         sign = 1 if side else -1
-        gradient, constant = self._forms.of(unit)
-        if decided and not any(gradient):
+        goal = self._forms.of(unit).times(sign)
+        if decided and not any(goal.row):
             return False
-        goal = [sign * g for g in gradient], sign * constant
         box: dict[int, tuple[int, Fraction]] = {}
-        rest: list[_Wall] = []
+        rest: list[Form] = []
         for row, literal in walls:
             if row < 0:
                 i, upper = (-row - 1) // 2, row % 2 == 1
@@ -117,11 +107,9 @@ class Contacts:
                     return False
                 rest.append(wall)
             else:
-                gradient, constant = self._forms.of(literal >> 1)
-                s = 1 if literal & 1 else -1
-                rest.append(_Wall([s * g for g in gradient], s * constant))
+                rest.append(self._forms.of(literal >> 1).times(1 if literal & 1 else -1))
         flat = set(np.flatnonzero(window[0] == window[1]).tolist())
-        return _never_positive(*goal, rest, box, flat)
+        return _never_positive(goal, rest, box, flat)
 
     def _end(self, i: int, upper: bool, window: tuple[Vector, Vector, float | None]) -> Fraction:
         """Where the domain, or a box that holds it, ends in coordinate i."""
@@ -132,8 +120,8 @@ class Contacts:
         box = domain.bounding_box
         return Fraction(float((box.hi if upper else box.lo)[i]))
 
-    def _of_domain(self, row: int) -> _Wall | None:
-        """The row-th half-space of a polytope, of those that are not zero."""
+    def _of_domain(self, row: int) -> Form | None:
+        """The row-th half-space of a polytope, of those that are not zero, as a form >= 0."""
         domain = self.local.domain
         if domain is None or self._half_spaces is None:
             return None
@@ -141,7 +129,7 @@ class Contacts:
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
         k = np.flatnonzero(np.linalg.norm(A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in A[k].tolist()], Fraction(float(b[k])))
+        return Form([-Fraction(a) for a in A[k].tolist()], Fraction(float(b[k])))
 
 
 class _Forms:
@@ -169,7 +157,7 @@ class _Forms:
         self._bits: NDArray[np.int8] = np.zeros(0, np.int8)
         self._reach: Fraction | None = None
         self._below: bytes | None = None
-        self._values: dict[tuple[int, int], tuple[Row, Fraction]] = {}
+        self._values: dict[tuple[int, int], Form] = {}
 
     def units_below(self, unit: int) -> int:
         """How many units of the search lie in layers before that of ``unit``."""
@@ -187,82 +175,61 @@ class _Forms:
         self._bits = bits
         self._reach = None if reach is None else Fraction(reach)
 
-    def of(self, unit: int) -> tuple[Row, Fraction]:
-        """Gradient and constant of a unit's pre-activation; of the whole space all is gradient."""
+    def of(self, unit: int) -> Form:
+        """A unit's pre-activation; of the whole space all is gradient."""
         layer, i = self._place[unit]
-        gradient, constant = self._row(self.network.layers[layer].affine, i)
+        form = self._row(self.network.layers[layer].affine, i)
         if self._reach is None:
-            return gradient, constant
-        return [*(self._reach * g for g in gradient), constant], Fraction(0)
+            return form
+        return Form([*form.times(self._reach).row, form.const], ZERO)
 
-    def _row(self, affine: Affine, i: int) -> tuple[Row, Fraction]:
-        gradient, constant = [Fraction(0)] * len(self._free), Fraction(float(affine.bias[i]))
-        for source, matrix in affine.terms.items():
-            row = mx.dense(matrix[[i]])[0]
-            for j in np.flatnonzero(row).tolist():
-                weight = Fraction(float(row[j]))
-                inner, offset = self._value(source, j)
-                constant += weight * offset
-                for k, g in enumerate(inner):
-                    if g:
-                        gradient[k] += weight * g
-        return gradient, constant
+    def _row(self, affine: Affine, i: int) -> Form:
+        read = (
+            (Fraction(w), self._value(source, j))
+            for source, matrix in affine.terms.items()
+            for j, w in zip(*(x.tolist() for x in mx.row_entries(matrix, i)), strict=True)
+        )
+        return combined(read, Fraction(float(affine.bias[i])), len(self._free))
 
-    def _value(self, source: int, j: int) -> tuple[Row, Fraction]:
+    def _value(self, source: int, j: int) -> Form:
         if (source, j) not in self._values:
             self._values[source, j] = self._new_value(source, j)
         return self._values[source, j]
 
-    def _new_value(self, source: int, j: int) -> tuple[Row, Fraction]:
+    def _new_value(self, source: int, j: int) -> Form:
         if source == 0:
             gradient = [Fraction(int(k == j)) for k in self._free]
-            return gradient, Fraction(0) if j in self._free else Fraction(float(self._fixed[j]))
+            return Form(gradient, ZERO if j in self._free else Fraction(float(self._fixed[j])))
         layer = self.network.layers[source - 1]
-        gradient, constant = self._row(layer.affine, j)
+        form = self._row(layer.affine, j)
         if not layer.has_units:
-            return gradient, constant
+            return form
         number = self._number.get((source - 1, j))
         if number is None:
-            slope = Fraction(float(self._stable[source - 1][j]))
-        else:
-            slope = Fraction(float(layer.activation.slopes[int(self._bits[number])]))
-        return [slope * g for g in gradient], slope * constant
+            return form.times(Fraction(float(self._stable[source - 1][j])))
+        return form.times(Fraction(float(layer.activation.slopes[int(self._bits[number])])))
 
 
 def _never_positive(
-    gradient: Row,
-    constant: Fraction,
-    walls: list[_Wall],
-    box: dict[int, tuple[int, Fraction]],
-    flat: set[int],
+    goal: Form, walls: list[Form], box: dict[int, tuple[int, Fraction]], flat: set[int]
 ) -> bool:
-    """Whether constant + gradient . t <= 0 follows from the walls, by multipliers of all of them.
+    """Whether goal <= 0 follows from the walls, which are >= 0, by multipliers of all of them.
 
     Args:
         box: per coordinate that ends: -1 for the upper end and 1 for the lower one, and where.
         flat: the coordinates whose two ends are one.
     """
-    inside = [i for i in range(len(gradient)) if i not in box]
+    size = len(goal.row)
+    inside = [i for i in range(size) if i not in box]
     if len(inside) != len(walls):
         return False
-    rows = [[*(w.gradient[i] for w in walls), -gradient[i]] for i in inside]
-    multipliers = _solved(rows)
-    if multipliers is None:
+    multipliers = _solved([[*(w.row[i] for w in walls), -goal.row[i]] for i in inside])
+    if multipliers is None or any(by < 0 for by in multipliers):
         return False
-    total = constant
-    for wall, by in zip(walls, multipliers, strict=True):
-        if by < 0:
-            return False
-        total += by * wall.constant
-    for i, (sign, end) in box.items():
-        left = gradient[i] + sum(
-            by * wall.gradient[i] for wall, by in zip(walls, multipliers, strict=True)
-        )
-        by = -sign * left
-        if by < 0 and i not in flat:
-            return False
-        total -= sign * by * end
-    return total <= 0
+    left = combined([(ONE, goal), *zip(multipliers, walls, strict=True)], ZERO, size)
+    if any(sign * left.row[i] > 0 and i not in flat for i, (sign, _) in box.items()):
+        return False
+    return left.const + sum(left.row[i] * end for i, (_, end) in box.items()) <= 0
 
 
 def _solved(rows: list[Row]) -> Row | None:

@@ -70,7 +70,7 @@ def windows(
         yield bounded(network, domain, half_spaces)
         return
     size = network.input_size
-    reach = _reach(network)
+    reach = kink_radius(network)
     homogeneous = homogenized(network, reach * np.eye(size))
     packed = _packed(homogeneous, np.eye(size + 1), np.zeros(size + 1))
     for face in range(2 * size + 1):
@@ -96,7 +96,7 @@ def _packed(
     return pack(network, embedding, offset), pack(network, embedding, offset, True).weights
 
 
-def _reach(network: Network) -> float:
+def kink_radius(network: Network) -> float:
     """A radius around which the first kinks lie; any positive number is correct."""
     kinks = []
     for layer in network.layers:

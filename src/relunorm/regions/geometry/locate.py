@@ -13,9 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.clock import compiling
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.kernels.pack import ROUNDING
 
@@ -42,7 +41,8 @@ def pattern_beyond(
     bits = []
     for layer in network.layers:
         z, dz = layer.affine(values), layer.affine.linear(slopes)
-        size, dsize = _sizes(layer.affine, value_size), _sizes(layer.affine, slope_size, False)
+        absolute = layer.affine.absolute()
+        size, dsize = absolute(value_size), absolute.linear(slope_size)
         flat = np.abs(z) <= ON_WALL * size
         moving = np.abs(dz) > ON_WALL * dsize
         bit = np.where(flat, moving & (dz > 0), z > 0)
@@ -55,13 +55,6 @@ def pattern_beyond(
         value_size.append(np.where(flat, size, np.abs(z)) * np.abs(slope))
         slope_size.append(np.where(moving, np.abs(dz), dsize) * np.abs(slope))
     return np.concatenate(bits, axis=1) if bits else np.zeros((len(points), 0), bool)
-
-
-def _sizes(affine: Affine, sizes: list[Any], constant: bool = True) -> NDArray[np.float64]:
-    total = np.zeros((len(sizes[0]), affine.size))
-    for source, matrix in affine.terms.items():
-        total += sizes[source] @ abs(matrix).T
-    return total + np.abs(affine.bias) if constant else total
 
 
 class PatternIndex:
@@ -134,23 +127,9 @@ class Facets(NamedTuple):
 
 def facets(found: Regions, start: int = 0, stop: int | None = None) -> Facets:
     """All facets made by units of the regions ``start`` to ``stop``."""
-    from relunorm.regions.kernels.facets import all_facets
-
-    compiling("the facets of regions")
     geometry, window = found.geometry, found.geometry.window
-    points = found.points[start:stop]
-    inside = np.array([geometry.to_window(x) for x in points]).reshape(len(points), -1)
-    rows, rhs, _ = geometry.domain_rows
-    owner, unit, at, normal, beyond = all_facets(
-        geometry.net,
-        geometry.state,
-        found.patterns[start:stop].astype(np.int8),
-        inside,
-        rows,
-        rhs,
-        *geometry.limits,
-        geometry.work,
-    )
+    some = slice(start, stop)
+    owner, unit, at, normal, beyond = geometry.facets(found.patterns[some], found.points[some])
     outward, _ = geometry.to_inputs(normal, np.zeros(len(normal)))
     where = window.points(at) if len(at) else np.zeros((0, outward.shape[1]))
     return Facets(owner + start, unit, where, outward, beyond.astype(bool))

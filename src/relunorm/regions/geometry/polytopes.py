@@ -187,19 +187,20 @@ class Geometry:
         self, bits: NDArray[np.bool_], point: Array
     ) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet made by a unit: the wall, the pattern, a point between."""
-        from relunorm.regions.kernels.facets import beyond_wall, cell_rows, own_forms
+        _, units, at, _, beyond = self.facets(bits[None], point[None])
+        return [
+            (self._wall(int(unit)), new.astype(bool), self.window.points(middle[None])[0])
+            for unit, middle, new in zip(units, at, beyond, strict=True)
+        ]
 
-        rows, rhs, names, at = self.reduced(bits, point)
-        units = int(self.net.shape[2])
-        cell_rows(self.net, self.state, bits.astype(np.int8))
-        own = own_forms(self.net, self.state)
-        found, flat = [], np.zeros(units, np.bool_)
-        for k in np.flatnonzero(names < units):
-            new = np.empty(units, np.int8)
-            beyond_wall(self.net, self.state, own, int(names[k]), rows[k], rhs[k], new, flat)
-            wall, middle = self._wall(int(names[k])), self.window.points(at[k : k + 1])[0]
-            found.append((wall, new.astype(bool), middle))
-        return found
+    def facets(self, patterns: NDArray[np.bool_], points: Array) -> list[Any]:
+        """The facets made by units of many cells, from points inside them; see `all_facets`."""
+        from relunorm.regions.kernels.facets import all_facets
+
+        compiling("the facets of regions")
+        bits, (rows, rhs, _) = patterns.astype(np.int8), self.domain_rows
+        inside = np.array([self.to_window(x) for x in points]).reshape(len(points), -1)
+        return all_facets(self.net, self.state, bits, inside, rows, rhs, *self.limits, self.work)
 
     def to_inputs(self, rows: Array, rhs: Array) -> tuple[Array, Array]:
         """Half-spaces in t to half-spaces of unit length in x."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.groups import group
+from relunorm.compiled.groups import copied, group, longer
 from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.corners import clip, cross, free_bit
@@ -56,8 +56,11 @@ def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint
     """A search at the root: the cell with these corners."""
     d, layers, units, _ = net.shape.tolist()
     widest = int(np.diff(net.first[: layers + 1]).max())
+    room = 4096 + 8 * len(walls) + 64 * units
     search = Search(
-        *_stacks(4096 + 8 * len(walls) + 64 * units, d),
+        np.empty((room, d)),
+        np.empty(room, np.uint64),
+        np.empty(room),
         np.empty((units + 3, 8), np.int64),
         np.empty((units + 3) * (widest + 1), np.int64),
         new_columns(net),
@@ -71,17 +74,9 @@ def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint
     return search
 
 
-def _stacks(
-    room: int, dimension: int
-) -> tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.float64]]:
-    return np.empty((room, dimension)), np.empty(room, np.uint64), np.empty(room)
-
-
 def grown(search: Search) -> Search:
     """The same search with stacks twice as large."""
-    room, d = search.corners.shape
-    corners, walls, values = _stacks(2 * room, d)
-    corners[:room], walls[:room] = search.corners, search.walls
+    corners, walls, values = map(longer, search[:3])
     return search._replace(corners=corners, walls=walls, values=values)
 
 
@@ -90,38 +85,11 @@ def give(search: Search) -> Search | None:
     top = int(search.at[0])
     if top < 2:
         return None
-    entry, room = search.entries[0].copy(), len(search.walls)
-    start, count = int(entry[CORNERS]), int(entry[COUNT])
-    corners, walls, values = _stacks(room, search.corners.shape[1])
-    corners[:count] = search.corners[start : start + count]
-    walls[:count] = search.walls[start : start + count]
-    lists = np.empty_like(search.lists)
-    units = slice(int(entry[LIST]), int(entry[LIST] + entry[LENGTH]))
-    lists[: entry[LENGTH]] = search.lists[units]
-    entry[CORNERS] = entry[LIST] = 0
-    entries = np.empty_like(search.entries)
-    entries[0] = entry
-    columns = Columns(*(array.copy() for array in search.columns))
+    other = copied(search)
+    other.at[:] = 1, 0
     search.entries[: top - 1] = search.entries[1:top].copy()
     search.at[0] = top - 1
-    made = (corners, walls, values, entries, lists, columns)
-    scratch = (np.empty_like(search.low) for _ in range(3))
-    return Search._make((*made, *scratch, np.array([1, 0])))
-
-
-def is_done(search: Search) -> bool:
-    """Whether every region has been found."""
-    return bool(search.at[0] == 0)
-
-
-def hidden(search: Search) -> int:
-    """How often a side of a unit was left out that a cell reaches by less than the tolerance."""
-    return int(search.at[1])
-
-
-def remaining(search: Search) -> float:
-    """The share of the whole work still on the stack, every cut counted as halves."""
-    return float((0.5 ** search.entries[: int(search.at[0]), DEPTH]).sum())
+    return other
 
 
 @inner

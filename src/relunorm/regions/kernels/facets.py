@@ -12,7 +12,7 @@ How to call it::
 Redundant rows are dropped one after the other, so of several equal rows exactly one is kept: the
 domain's, if it is one of them, since nothing lies across it.
 
-    beyond_wall(net, state, own, unit, row, bound, new, flat)  # new: the pattern across that facet
+    all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work)  # of many cells at once
 
 The pattern across a facet is not read off at a point, which rounding may have left on the wrong
 side: the wall's own unit flips, with every unit whose form vanishes on the whole wall.
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.jit import kernel
+from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.compiled.simplex import FOUND, maximize
 from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import TOLERANCE
@@ -62,18 +62,7 @@ def fill_rows(net, state, bits, rows, rhs, names):  # type: ignore[no-untyped-de
     return count
 
 
-def own_forms(net: Any, state: Any) -> tuple[Array, Array, Array, NDArray[np.int8]]:
-    """Forms, scales, tolerances and bits of the units, as `cell_rows` has just left them."""
-    units = int(net.shape[2])
-    return (
-        state.forms[:units].copy(),
-        state.scale[:units].copy(),
-        state.tolerance[:units].copy(),
-        state.bits.copy(),
-    )
-
-
-@kernel
+@kernel_part
 def beyond_wall(net, state, own, unit, row, bound, new, flat):  # type: ignore[no-untyped-def]
     """The pattern across the facet row . t = bound that a unit makes; fills ``new``.
 
@@ -82,7 +71,7 @@ def beyond_wall(net, state, own, unit, row, bound, new, flat):  # type: ignore[n
     its form has beyond the wall, which later layers only know once the earlier ones are crossed.
 
     Args:
-        own: `own_forms` of the cell.
+        own: forms, scales, tolerances and bits of the units, as `fill_rows` has just left them.
         flat: room for a truth value of every unit.
     """
     forms, scale, tolerance, bits = own

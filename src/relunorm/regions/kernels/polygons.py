@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.groups import group
+from relunorm.compiled.groups import copied, group, longer
 from relunorm.compiled.jit import inner, kernel
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.kernels.polygon_cuts import (
     COUNT,
-    DEPTH,
     LAYER,
     LOOP,
     WORD,
@@ -129,10 +128,6 @@ def new_faces(search: Search, size: int) -> Faces:
 
 def grown(search: Search) -> Search:
     """The same search with stacks twice as large."""
-
-    def longer(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-        return np.concatenate([array, np.empty_like(array)], axis)
-
     p = search.pieces
     pieces = p._replace(
         corners=longer(p.corners),
@@ -148,9 +143,7 @@ def give(search: Search) -> Search | None:
     """Part with what the search would come to last, as a search of its own; None: too little."""
     if search.at[TOP] < 2:
         return None
-    pieces = Pieces(*(array.copy() for array in search.pieces))
-    columns = Columns(*(array.copy() for array in search.columns))
-    other = Search(pieces, columns, *(array.copy() for array in search[2:]))
+    other = copied(search)
     other.at[TOP], other.at[FRESH] = 1, 0
     other.pieces.hidden[0] = 0
     top = int(search.at[TOP])
@@ -158,22 +151,6 @@ def give(search: Search) -> Search | None:
         array[: top - 1] = array[1:top].copy()
     search.at[TOP] = top - 1
     return other
-
-
-def is_done(search: Search) -> bool:
-    """Whether every region has been found."""
-    return bool(search.at[TOP] == 0)
-
-
-def hidden(search: Search) -> int:
-    """How often a side of a unit was left out that a piece reaches by less than the tolerance."""
-    return int(search.pieces.hidden[0])
-
-
-def remaining(search: Search) -> float:
-    """The share of the whole work still on the stack, every cut counted as halves."""
-    depths = search.pieces.entries[: int(search.at[TOP]), DEPTH]
-    return float((0.5**depths).sum())
 
 
 @kernel

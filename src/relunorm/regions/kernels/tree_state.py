@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.groups import group
+from relunorm.compiled.groups import copied, group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, Workspace, maximize, workspace
 from relunorm.errors import InvalidInputError
@@ -73,7 +73,7 @@ def new_state(
 
     Args:
         witnesses: shape (k, d), points of the cell; the first one strictly inside it.
-        stop: of `Clock.watch`: ends the search wherever it is (`is_cut_off`).
+        stop: of `Clock.watch`: ends the search wherever it is (`CUT_OFF`).
     """
     d, _, units, _ = (int(n) for n in net.shape)
     check_memory(d, units)
@@ -152,43 +152,13 @@ def give(state: State) -> State | None:
     frames = int(state.at[FRAMES])
     if state.at[STARTED] != 1 or frames < 1:
         return None
-    stop = state.work.stop  # one clock for all
-    work = Workspace._make((*(array.copy() for array in state.work[:-1]), stop))
-    other = State._make((*(array.copy() for array in state[:-1]), work))
+    other = copied(state)
+    other = other._replace(work=other.work._replace(stop=state.work.stop))  # one clock for all
     other.at[FRAMES] = 1
     other.at[FAILURES] = other.at[HIDDEN] = 0
     state.frames[: frames - 1] = state.frames[1:frames].copy()
     state.at[FRAMES] = frames - 1
     return other
-
-
-def is_done(state: State) -> bool:
-    """Whether every leaf has been found."""
-    if is_cut_off(state):
-        return False
-    return bool(state.at[STARTED] == 2 or (state.at[STARTED] == 1 and state.at[FRAMES] == 0))
-
-
-def is_cut_off(state: State) -> bool:
-    """Whether the time was up on the way to a leaf: that leaf is lost, and so is the state."""
-    return bool(state.at[CUT_OFF])
-
-
-def remaining(state: State) -> float:
-    """The share of the whole tree still to be searched, every split counted as halves."""
-    if state.at[STARTED] == 0:
-        return 1.0
-    return float((0.5 ** state.frames[: int(state.at[FRAMES]), 4]).sum())
-
-
-def failures(state: State) -> int:
-    """Linear programmes that did not converge."""
-    return int(state.at[FAILURES])
-
-
-def hidden(state: State) -> int:
-    """How often a side of a unit was left out that a cell reaches by less than the tolerance."""
-    return int(state.at[HIDDEN])
 
 
 @kernel_part

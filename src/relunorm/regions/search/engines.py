@@ -21,7 +21,7 @@ from relunorm.domain import Box, Domain
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.search.window import Window, open_window
-from relunorm.regions.search.work import Batch, Budget, CellLimitError, Part, Work, divided, run
+from relunorm.regions.search.work import Batch, Budget, CellLimitError, Work, divided, run
 from relunorm.sweep.backends import Placement, ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
@@ -42,14 +42,14 @@ def search(
 
 def parts(
     method: str, network: Network, window: Window, count: int, stop: NDArray[np.uint8]
-) -> list[Part]:
+) -> list[Work]:
     """A search in about ``count`` parts; with the same arguments, the same parts.
 
     Args:
         stop: of `Clock.watch`; where it was set meanwhile, the parts are not to be used.
     """
     net = window.pack(network, by_columns=method != "tree")
-    return divided(Part([], _started(method, net, window, stop)), count)
+    return divided(_started(method, net, window, stop), count)
 
 
 def compile_engine(method: str, tell: Teller) -> None:
@@ -96,7 +96,7 @@ class PolygonWork(Work):
 
         return cls(polygons, net, polygons.new_search(net, window.corners), stop)
 
-    def advance(self, size: int) -> Batch | None:
+    def _next(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
         out = engine.new_faces(self._search, size)
         found, status = engine.run(net, self._search, out, self._stop)
@@ -107,6 +107,15 @@ class PolygonWork(Work):
         ptr = out.ptr[: found + 1]
         bits, points = _used(out.bits, found), _used(out.points, found)
         return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
+
+    def _waiting(self) -> NDArray[np.int64]:
+        from relunorm.regions.kernels.polygon_cuts import DEPTH
+
+        search = self._search
+        return search.pieces.entries[: search.at[self._engine.TOP], DEPTH]
+
+    def hidden(self) -> int:
+        return int(self._search.pieces.hidden[0])
 
 
 class CellWork(Work):
@@ -122,7 +131,7 @@ class CellWork(Work):
             corners, walls = clip_all(corners, walls, window.rows, window.rhs, 1e-13)
         return cls(cells, net, cells.new_search(net, corners, walls), stop)
 
-    def advance(self, size: int) -> Batch | None:
+    def _next(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
         patterns, points = _buffers(net, size, int(net.shape[2]))
         found, status = engine.run(net, self._search, patterns, points, self._stop)
@@ -134,6 +143,12 @@ class CellWork(Work):
             return None
         packed = np.packbits(patterns[:found], axis=1)
         return Batch(packed, _used(points, found))
+
+    def _waiting(self) -> NDArray[np.int64]:
+        return self._search.entries[: self._search.at[0], self._engine.DEPTH]
+
+    def hidden(self) -> int:
+        return int(self._search.at[1])
 
 
 class TreeWork(Work):
@@ -147,15 +162,27 @@ class TreeWork(Work):
         state = tree_state.new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
         return cls(tree_state, net, state, stop)
 
-    def advance(self, size: int) -> Batch | None:
+    def _next(self, size: int) -> Batch | None:
         from relunorm.regions.kernels.tree import run
 
         buffers = _buffers(self._net, size, (int(self._net.shape[2]) + 7) // 8)
         found = run(self._net, self._search, *buffers)
         return Batch(*(_used(array, found) for array in buffers)) if found else None
 
+    def _waiting(self) -> NDArray[np.int64]:
+        engine, at, frames = self._engine, self._search.at, self._search.frames
+        if not at[engine.STARTED]:
+            return np.zeros(1, np.int64)
+        depths = frames[: at[engine.FRAMES], 4]
+        # where the time was up on the way to a leaf, that leaf is lost
+        return np.append(depths, at[engine.DEPTH]) if at[engine.CUT_OFF] else depths
+
+    def hidden(self) -> int:
+        return int(self._search.at[self._engine.HIDDEN])
+
     def failures(self) -> int:
-        return self._engine.failures(self._search)
+        """Linear programmes that did not converge."""
+        return int(self._search.at[self._engine.FAILURES])
 
 
 #: Parts of a search, whatever the backend and its workers: the same parts, the same bits.
@@ -207,10 +234,10 @@ class Searcher:
                 return Share(stopped=True)
             for job in jobs:
                 part = every[job]
-                found[job] = list(part.found)
+                found[job] = part.found
                 budget.book(sum(len(b.points) for b in part.found), lambda: 0.0)
-                if part.work.more() and not budget.spent:
-                    found[job] += run(part.work, 1, budget)
+                if part.more() and not budget.spent:
+                    found[job] = run(part, 1, budget)
                 if budget.spent:
                     return Share(found, budget.failures, budget.hidden, stopped=True)
         except CellLimitError as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,18 +101,31 @@ class Batch(NamedTuple):
 
 
 class Work:
-    """A search by one of the engines, which stops now and then; each has its own `advance`."""
+    """A search by one of the engines, which stops now and then, and what it has found so far."""
 
     def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
         self._engine, self._net, self._search, self._stop = engine, net, search, stop
+        self.found: list[Batch] = []
 
-    def advance(self, size: int) -> Batch | None:
-        """Go on until at most ``size`` regions are found or the time is up; None if none was."""
+    def advance(self, size: int) -> int:
+        """Go on until at most ``size`` regions are found or the time is up; how many were."""
+        batch = self._next(size)
+        if batch is None:
+            return 0
+        self.found.append(batch)
+        return len(batch.points)
+
+    def _next(self, size: int) -> Batch | None:
+        """At most so many regions more; None if none was found."""
+        raise NotImplementedError
+
+    def _waiting(self) -> NDArray[np.int64]:
+        """What is left to search: for each piece how many cuts lead to it."""
         raise NotImplementedError
 
     def more(self) -> bool:
         """Whether there is anything left to search."""
-        return not self._engine.is_done(self._search)
+        return len(self._waiting()) > 0
 
     def give(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
@@ -121,24 +133,16 @@ class Work:
         return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
     def remaining(self) -> float:
-        """An estimate of the share of all the work that is left here."""
-        return self._engine.remaining(self._search)
+        """The share of all the work that is left here, every cut counted as halves."""
+        return float((0.5 ** self._waiting()).sum())
 
     def hidden(self) -> int:
-        """How often a side thinner than the tolerance was left out."""
-        return self._engine.hidden(self._search)
+        """How often a side was left out that a cell reaches by less than the tolerance."""
+        raise NotImplementedError
 
     def failures(self) -> int:
         """Decisions that could not be made."""
         return 0
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """What was found of a part of a search, and the search for the rest of it."""
-
-    found: list[Batch]
-    work: Work
 
 
 def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
@@ -146,37 +150,36 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
 
     Ctrl-C ends the search and keeps what was found. The kernels release the interpreter lock.
     """
-    parts = [Part([], work)]
+    parts = [work]
     try:
-        if workers > 1 and _advance(parts[0], parts, budget, next(budget.sizes(shared=True))):
+        if workers > 1 and _advance(work, parts, budget, next(budget.sizes(shared=True))):
             _together(parts, workers, budget)
         else:
-            _finish(parts[0], parts, budget)
+            _finish(work, parts, budget)
     except KeyboardInterrupt:
         budget.stop(INTERRUPTED)
-    budget.failures += sum(part.work.failures() for part in parts)
-    budget.hidden += sum(part.work.hidden() for part in parts)
+    budget.failures += sum(part.failures() for part in parts)
+    budget.hidden += sum(part.hidden() for part in parts)
     return [batch for part in parts for batch in part.found]
 
 
-def _together(parts: list[Part], workers: int, budget: Budget) -> None:
+def _together(parts: list[Work], workers: int, budget: Budget) -> None:
     """Finish a search on several threads; what one of them gives away is put behind its own."""
     lock, busy = threading.Lock(), 0
     tasks: list[Future[None]] = []
 
-    def begin(part: Part) -> None:
+    def begin(part: Work) -> None:
         nonlocal busy
         busy += 1
         tasks.append(pool.submit(serve, part))
 
-    def share(part: Part) -> None:
+    def share(part: Work) -> None:
         with lock:
-            while busy < workers and (other := part.work.give()) is not None:
-                given = Part([], other)
-                parts.insert(parts.index(part) + 1, given)
-                begin(given)
+            while busy < workers and (other := part.give()) is not None:
+                parts.insert(parts.index(part) + 1, other)
+                begin(other)
 
-    def serve(part: Part) -> None:
+    def serve(part: Work) -> None:
         nonlocal busy
         try:
             _finish(part, parts, budget, share)
@@ -204,34 +207,32 @@ _STRIDE = 16
 _ATTEMPTS = 64
 
 
-def divided(whole: Part, count: int) -> list[Part]:
+def divided(whole: Work, count: int) -> list[Work]:
     """A search in at most ``count`` independent parts, in its order: the largest gives first.
 
     Deterministic, so that whoever divides the same search gets the same parts.
     """
     parts, attempts = [whole], 0
     while len(parts) < count and attempts < _ATTEMPTS:
-        open_ = [part for part in parts if part.work.more()]
+        open_ = [part for part in parts if part.more()]
         if not open_:
             break
-        largest = max(open_, key=lambda part: part.work.remaining())
-        other = largest.work.give()
+        largest = max(open_, key=Work.remaining)
+        other = largest.give()
         if other is None:
             attempts += 1
-            batch = largest.work.advance(_STRIDE)
-            if batch is not None:
-                largest.found.append(batch)
+            largest.advance(_STRIDE)
         else:
-            parts.insert(parts.index(largest) + 1, Part([], other))
+            parts.insert(parts.index(largest) + 1, other)
     return parts
 
 
 def _finish(
-    part: Part, parts: list[Part], budget: Budget, share: Callable[[Part], None] | None = None
+    part: Work, parts: list[Work], budget: Budget, share: Callable[[Work], None] | None = None
 ) -> None:
     """All that is left of a part but what it shares, unless the budget ends before."""
     for size in budget.sizes(shared=share is not None):
-        if not part.work.more():
+        if not part.more():
             return
         if budget.spent:
             budget.stop(budget.spent)
@@ -240,14 +241,11 @@ def _finish(
             share(part)
 
 
-def _advance(part: Part, parts: list[Part], budget: Budget, size: int) -> bool:
+def _advance(part: Work, parts: list[Work], budget: Budget, size: int) -> bool:
     """One batch more of a part; whether anything is left of it."""
-    batch = part.work.advance(size)
-    if batch is not None:
-        part.found.append(batch)
 
     def done() -> float:  # others go on meanwhile, so it is an estimate
-        return min(1.0, max(0.0, 1.0 - sum(each.work.remaining() for each in parts)))
+        return min(1.0, max(0.0, 1.0 - sum(each.remaining() for each in parts)))
 
-    budget.book(0 if batch is None else len(batch.points), done)
-    return part.work.more()
+    budget.book(part.advance(size), done)
+    return part.more()

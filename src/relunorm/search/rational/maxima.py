@@ -13,7 +13,7 @@ few dozen units and a few inputs, and to settle what floats leave open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -30,15 +30,7 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.search.rational.programme import (
-    ONE,
-    ZERO,
-    Form,
-    Place,
-    Row,
-    dot,
-    solve,
-)
+from relunorm.search.rational.programme import ONE, ZERO, Form, Place, Row, combined, dot, solve
 
 
 @dataclass(frozen=True)
@@ -244,13 +236,13 @@ class _Search:
         bound = exact_bound(self.maps, self.kinks, ends, row)
         on = bound.on.items()
         weights = (pair for k, some in on for pair in zip(some, forms[k], strict=True))
-        return _combined(weights, bound.value, len(forms[0]))
+        return combined(weights, bound.value, len(forms[0]))
 
     def _finish(self, place: Place, outputs: list[Form]) -> None:
         """A part on which the network is affine: one programme a group."""
         for goals in self.goals:
             size = len(place.lo)
-            forms = [_combined(zip(row, outputs, strict=True), end, size) for row, end in goals]
+            forms = [combined(zip(row, outputs, strict=True), end, size) for row, end in goals]
             found = _least(forms, place)
             if found is not None and (self.best is None or found[0] > self.best):
                 self.best, self.point = found[0], tuple(found[1])
@@ -287,9 +279,7 @@ def _image(kink: Kink, low: Fraction, high: Fraction) -> tuple[Fraction, Fractio
 
 def _bent(form: Form, slope: Fraction, low: Fraction) -> Form:
     """A unit that keeps its sign."""
-    if low >= 0:
-        return form
-    return Form([slope * w for w in form.row], slope * form.const)
+    return form if low >= 0 else form.times(slope)
 
 
 Entries = tuple[list[dict[int, list[tuple[int, Fraction]]]], Row]
@@ -310,18 +300,8 @@ def _pulled(entries: Entries, forms: list[list[Form]]) -> list[Form]:
     found = []
     for terms, const in zip(*entries, strict=True):
         weights = ((w, forms[source][k]) for source, some in terms.items() for k, w in some)
-        found.append(_combined(weights, const, len(forms[0])))
+        found.append(combined(weights, const, len(forms[0])))
     return found
-
-
-def _combined(weights: Iterable[tuple[Fraction, Form]], const: Fraction, size: int) -> Form:
-    """A sum of forms of so many inputs, each times a number, and a constant."""
-    row = [ZERO] * size
-    for w, form in weights:
-        if w:
-            const += w * form.const
-            row = [a + w * b for a, b in zip(row, form.row, strict=True)]
-    return Form(row, const)
 
 
 def _interval(

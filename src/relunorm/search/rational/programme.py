@@ -8,7 +8,7 @@ as a rule has nothing left to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -55,6 +55,20 @@ class Form:
     def at(self, x: Sequence[Fraction]) -> Fraction:
         """Its value at a point."""
         return dot(self.row, x) + self.const
+
+    def times(self, factor: Fraction | int) -> Form:
+        """The form times a number."""
+        return Form([factor * w for w in self.row], factor * self.const)
+
+
+def combined(weights: Iterable[tuple[Fraction, Form]], const: Fraction, size: int) -> Form:
+    """A sum of forms of so many inputs, each times a number, and a constant."""
+    row = [ZERO] * size
+    for w, form in weights:
+        if w:
+            const += w * form.const
+            row = [a + w * b if b else a for a, b in zip(row, form.row, strict=True)]
+    return Form(row, const)
 
 
 def dot(a: Sequence[Fraction], b: Sequence[Fraction]) -> Fraction:
