@@ -164,10 +164,10 @@ def test_names_are_spelled_out():
     )
 
 
-def test_every_file_that_the_design_names_is_there():
+def test_every_file_that_the_pages_name_is_there():
     root = SOURCE.parents[1]
-    text = (root / "docs" / "design.md").read_text("utf-8").split("## Where a change goes")[1]
-    text = spelled_out(text)
+    pages = [(root / "docs" / name).read_text("utf-8") for name in ("design.md", "changes.md")]
+    text = spelled_out("\n".join(pages))
     named = re.findall(r"`([\w./]+\.(?:pyi?|js|json|toml|txt|yml|md))`", text)
     tests = " ".join(re.findall(r"\bT: ([^.]*)\.", " ".join(text.split())))
     tests = [f"tests/{name}.py" for name in re.findall(r"[\w/]*\b(?:test_\w+|fuzzing/\w+)", tests)]
