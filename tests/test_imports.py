@@ -53,19 +53,10 @@ def _imports(file: Path) -> Iterator[tuple[str, str]]:
 def floors() -> dict[str, int]:
     """The floor of every room, as docs/design.md lists them."""
     text = (SOURCE.parents[1] / "docs" / "design.md").read_text("utf-8")
-    listed = text.split("    floor  room")[1].split("\n\n")[0].split("\n")[1:]
-    found: dict[str, int] = {}
-    floor = 0
-    for number, name in (re.match(r" {4}(\d*) +(\w+)", line).groups() for line in rooms_of(listed)):
-        floor = int(number or floor)
-        assert name not in found
-        found[name] = floor
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
+    found = {name: int(floor) for floor, name in rows}
+    assert len(found) == len(rows) > 20
     return found
-
-
-def rooms_of(listed: list[str]) -> list[str]:
-    """The lines of a list that name a room; the others go on with the one before."""
-    return [line for line in listed if line[11:12].strip()]
 
 
 def test_rooms_stand_on_the_floors_of_the_design():
