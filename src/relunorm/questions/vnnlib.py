@@ -14,7 +14,7 @@ import gzip
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -106,21 +106,14 @@ _Expression = _List | _Word
 
 
 @dataclass(frozen=True)
-class _Any:
-    """A disjunction."""
+class _Joint:
+    """A conjunction of ``every`` part, or a disjunction."""
 
+    every: bool
     parts: list[_Formula]
 
 
-@dataclass(frozen=True)
-class _All:
-    """A conjunction."""
-
-    parts: list[_Formula]
-
-
-_Formula = Linear | _Any | _All
-_NEVER = _Any([])
+_Formula = Linear | _Joint
 
 
 def read_vnnlib(path: str | Path) -> Assertions:
@@ -177,13 +170,8 @@ class _Reader:
             elif head not in ("set-logic", "set-info", "set-option", "check-sat", "exit"):
                 raise self.fail(expression.line, f"{head or 'this'!r} is not supported here")
         inputs, outputs = self.count("X"), self.count("Y")
-        common, alternatives = _split(asserted, lambda: self.too_many())
+        common, alternatives = self.split(asserted)
         return Assertions(inputs, outputs, common, alternatives, self.line, self.name)
-
-    def too_many(self) -> PropertyFileError:
-        return PropertyFileError(
-            f"{self.name}: the disjunctions multiply out to more than {MOST_ALTERNATIVES:,} cases"
-        )
 
     def count(self, kind: str) -> int:
         """How many inputs or outputs there are; all numbers below must be declared."""
@@ -294,20 +282,18 @@ class _Reader:
         """A boolean expression, or its negation."""
         if isinstance(expression, _Word):
             if expression.text in ("true", "false"):
-                return _All([]) if (expression.text == "true") == positive else _NEVER
+                return _Joint((expression.text == "true") == positive, [])
             raise self.fail(expression.line, f"{expression.text!r} is not a condition")
         head, parts = expression.head, expression.items[1:]
         if head in ("and", "or"):
             made = [self.formula(part, positive=positive) for part in parts]
-            return _All(made) if (head == "and") == positive else _Any(made)
+            return _Joint((head == "and") == positive, made)
         if head == "not" and len(parts) == 1:
             return self.formula(parts[0], positive=not positive)
         if head == "=>" and len(parts) == 2:
-            made = [
-                self.formula(parts[0], positive=not positive),
-                self.formula(parts[1], positive=positive),
-            ]
-            return _Any(made) if positive else _All(made)
+            sides = zip(parts, (not positive, positive), strict=True)
+            made = [self.formula(part, positive=side) for part, side in sides]
+            return _Joint(not positive, made)
         if head in _FLIPPED and len(parts) == 2:
             left, right = (self.term(part) for part in parts)
             difference = left.plus(right, Fraction(-1))
@@ -375,6 +361,39 @@ class _Reader:
             raise self.fail(word.line, f"{word.text} lies outside of the shape {list(shape)}")
         return kind, flat
 
+    def split(
+        self, asserted: list[_Formula]
+    ) -> tuple[tuple[Linear, ...], tuple[tuple[Linear, ...], ...]]:
+        """Atoms that always hold, and the disjunctions multiplied out."""
+        common: list[Linear] = []
+        choices: list[list[tuple[Linear, ...]]] = []
+        waiting = asserted[::-1]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Linear):
+                common.append(part)
+            elif part.every:
+                waiting += part.parts[::-1]
+            else:
+                choices.append(self.cases(part))
+        return tuple(common), tuple(self.joined(choices))
+
+    def cases(self, part: _Formula) -> list[tuple[Linear, ...]]:
+        """The disjunctive normal form."""
+        if isinstance(part, Linear):
+            return [(part,)]
+        inner = [self.cases(child) for child in part.parts]
+        return self.joined(inner) if part.every else [case for cases in inner for case in cases]
+
+    def joined(self, choices: list[list[tuple[Linear, ...]]]) -> list[tuple[Linear, ...]]:
+        """One case of each choice, in every way."""
+        if math.prod(map(len, choices)) > MOST_ALTERNATIVES:
+            raise PropertyFileError(
+                f"{self.name}: the disjunctions multiply out to more than {MOST_ALTERNATIVES:,} "
+                "cases"
+            )
+        return [tuple(atom for case in chosen for atom in case) for chosen in product(*choices)]
+
 
 def _flattened(made: _List) -> _List:
     """(+ a (+ b c)) as (+ a b c), so that long chains are not deep; with its depth."""
@@ -394,40 +413,7 @@ def _compared(head: str, difference: Linear, line: int) -> _Formula:
         return Linear(part.weights, part.constant, line, strict)
 
     if head in ("=", "=="):
-        return _All([atom(1, False), atom(-1, False)])
+        return _Joint(True, [atom(1, False), atom(-1, False)])
     if head == "!=":
-        return _Any([atom(1, True), atom(-1, True)])
+        return _Joint(False, [atom(1, True), atom(-1, True)])
     return atom(1 if head.startswith("<") else -1, strict=not head.endswith("="))
-
-
-def _split(
-    asserted: list[_Formula], too_many: Callable[[], PropertyFileError]
-) -> tuple[tuple[Linear, ...], tuple[tuple[Linear, ...], ...]]:
-    """Atoms that always hold, and the disjunctions multiplied out."""
-    common: list[Linear] = []
-    choices: list[list[tuple[Linear, ...]]] = []
-    waiting = asserted[::-1]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Linear):
-            common.append(part)
-        elif isinstance(part, _All):
-            waiting += part.parts[::-1]
-        else:
-            choices.append(_cases(part, too_many))
-    if math.prod(len(choice) for choice in choices) > MOST_ALTERNATIVES:
-        raise too_many()
-    joined = [tuple(atom for part in parts for atom in part) for parts in product(*choices)]
-    return tuple(common), tuple(joined)
-
-
-def _cases(part: _Formula, too_many: Callable[[], PropertyFileError]) -> list[tuple[Linear, ...]]:
-    """The disjunctive normal form."""
-    if isinstance(part, Linear):
-        return [(part,)]
-    inner = [_cases(child, too_many) for child in part.parts]
-    if isinstance(part, _Any):
-        return [case for cases in inner for case in cases]
-    if math.prod(len(cases) for cases in inner) > MOST_ALTERNATIVES:
-        raise too_many()
-    return [tuple(atom for one in chosen for atom in one) for chosen in product(*inner)]

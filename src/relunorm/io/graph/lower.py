@@ -21,12 +21,12 @@ from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.tensor import (
     NOBODY,
     Owners,
-    Signs,
     Tensor,
     carried,
     joined,
     moved,
     numbered,
+    steps_of,
 )
 from relunorm.io.graph.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
@@ -41,9 +41,6 @@ FILL_FACTOR = 2
 MAX_SIZE = 1 << 24
 #: All operations together may build this many matrix entries (about 3 GB).
 MAX_TOTAL = 1 << 28
-
-
-STEP = Activation("step")
 
 
 class CannotLower(Exception):
@@ -69,7 +66,7 @@ class Lowering:
     def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
         """The network that computes ``output``; axes of size one in front are dropped."""
         shape = _without_batch(output.shape)
-        if output.signs:
+        if output.signs is not None:
             self._settle(output)
         return Network(
             self.layers,
@@ -236,8 +233,8 @@ class Lowering:
     def scale(self, x: Tensor, factors: NDArray[Any]) -> Tensor:
         """Entrywise product with a constant, broadcast by numpy's rules."""
         factors = _float64(factors)
-        if x.signs and factors.size == 1 and factors.ndim <= len(x.shape):
-            return replace(x, signs=x.signs.scaled(factors.item()))
+        if x.signs is not None and factors.size == 1 and factors.ndim <= len(x.shape):
+            return replace(x, signs=x.signs * factors.item())
         self._settle(x)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
         flat = np.broadcast_to(factors, x.shape).ravel()
@@ -249,8 +246,8 @@ class Lowering:
     def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
         """Entrywise sum with a constant, broadcast by numpy's rules."""
         constant = _float64(constant)
-        if x.signs and constant.size == 1 and constant.ndim <= len(x.shape):
-            return replace(x, signs=x.signs.shifted(constant.item()))
+        if x.signs is not None and constant.size == 1 and constant.ndim <= len(x.shape):
+            return replace(x, signs=x.signs + constant.item())
         self._settle(x)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
         flat = np.broadcast_to(constant, x.shape).ravel()
@@ -260,8 +257,9 @@ class Lowering:
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Entrywise sum of two tensors, broadcast by numpy's rules."""
-        if x.signs and y.signs and x.affine is y.affine and x.shape == y.shape:
-            return replace(x, signs=x.signs.plus(y.signs))
+        same = x.affine is y.affine and x.shape == y.shape
+        if same and x.signs is not None and y.signs is not None:
+            return replace(x, signs=x.signs + y.signs)
         self._settle(x)
         self._settle(y)
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -284,8 +282,8 @@ class Lowering:
         self, x: Tensor, activation: Activation, name: str, *, piece: bool = False
     ) -> Tensor:
         """Close x into a layer; a ``piece`` only helps to write another operation."""
-        if x.signs:
-            return replace(x, signs=x.signs.through(activation))
+        if x.signs is not None:
+            return replace(x, signs=activation.apply_(x.signs.copy()))
         shape = _without_batch(x.shape)
         layer = Layer(x.affine, activation, name, shape, piece, numbered(x.owners))
         self.layers.append(layer)
@@ -294,9 +292,9 @@ class Lowering:
 
     def sign(self, x: Tensor, name: str) -> Tensor:
         """-1, 0 or 1: step units once something reads it that mixes it with other values."""
-        if x.signs:
-            return replace(x, signs=x.signs.through(STEP).scaled(2.0).shifted(-1.0))
-        return replace(x, step=None, large=False, signs=Signs(-1.0, 0.0, 1.0, name))
+        if x.signs is not None:
+            return replace(x, signs=np.sign(x.signs))
+        return replace(x, step=None, large=False, signs=np.array([-1.0, 0.0, 1.0]), name=name)
 
     def clip(self, x: Tensor, low: float | None, high: float | None, name: str) -> Tensor:
         """min(max(x, low), high), exactly: low + relu(x - low) - relu(x - high), where low < high.
@@ -443,16 +441,16 @@ class Lowering:
         """Make a stage of a large sum, and step units of a function of a sign."""
         if x.large:
             self._stage(x)
-        if not x.signs:
+        if x.signs is None:
             return
         terms, shape = {}, _without_batch(x.shape)
-        for at_zero, weight in x.signs.steps():
+        for at_zero, weight in steps_of(x.signs):
             activation = Activation("step", at_zero=at_zero)
             units = numbered(x.owners)
-            self.layers.append(Layer(x.affine, activation, x.signs.name, shape, unit_of=units))
+            self.layers.append(Layer(x.affine, activation, x.name, shape, unit_of=units))
             factors = np.full(x.size, weight)
             terms[len(self.layers)] = mx.scale_rows(mx.identity(x.size), factors)
-        x.affine = Affine(_frozen(terms), np.full(x.size, x.signs.below))
+        x.affine = Affine(_frozen(terms), np.full(x.size, x.signs[0]))
         x.signs, x.weighed = None, False
 
     def _stage(self, x: Tensor) -> None:

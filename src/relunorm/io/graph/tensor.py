@@ -12,7 +12,7 @@ is 0, v and 1, and one step again, with no rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.matrix import Matrix
-from relunorm.network.layer import Activation, Affine
+from relunorm.network.layer import Affine
 
 Owners = NDArray[np.int64]
 
@@ -105,55 +105,19 @@ def numbered(owners: Owners | None) -> Owners | None:
     return rank[place.ravel()]
 
 
-@dataclass(frozen=True)
-class Signs:
-    """The values where something is negative, zero and positive, and the name of its layer.
+def steps_of(signs: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Step units by their value at 0, each with its weight; the value below 0 is the constant.
 
-    >>> s = Signs(-1.0, 0.0, 1.0)
-    >>> size = s.through(Activation("relu")).scaled(2.0).plus(s.scaled(-1.0))
-    >>> size.below, size.at, size.above
-    (1.0, 0.0, 1.0)
-    >>> Signs(0.0, 0.3, 1.0).steps()
-    [(0.3, 1.0)]
+    >>> steps_of(np.array([0.0, 0.3, 1.0])), steps_of(np.array([-1.0, 0.0, 1.0]))
+    ([(0.3, 1.0)], [(0.5, 2.0)])
     """
-
-    below: float
-    at: float
-    above: float
-    name: str = ""
-
-    def scaled(self, factor: float) -> Signs:
-        """All of it times a number."""
-        return self._with(self._array * factor)
-
-    def shifted(self, constant: float) -> Signs:
-        """All of it plus a number."""
-        return self._with(self._array + constant)
-
-    def plus(self, other: Signs) -> Signs:
-        """The sum with another function of the same sign."""
-        return self._with(self._array + other._array)
-
-    def through(self, activation: Activation) -> Signs:
-        """What an activation makes of it."""
-        return self._with(activation.apply_(self._array))
-
-    def steps(self) -> list[tuple[float, float]]:
-        """Step units by their value at 0, each with its weight; ``below`` is the constant."""
-        low, high = self.at - self.below, self.above - self.at
-        if (self.below, self.above) == (0.0, 1.0):
-            return [(self.at, 1.0)]
-        if low == high:
-            return [(0.5, self.above - self.below)]
-        return [(at, weight) for at, weight in ((0.0, high), (1.0, low)) if weight]
-
-    @property
-    def _array(self) -> np.ndarray:
-        return np.array([self.below, self.at, self.above])
-
-    def _with(self, values: np.ndarray) -> Signs:
-        below, at, above = values.tolist()
-        return replace(self, below=below, at=at, above=above)
+    below, at, above = signs.tolist()
+    low, high = at - below, above - at
+    if (below, above) == (0.0, 1.0):
+        return [(at, 1.0)]
+    if low == high:
+        return [(0.5, above - below)]
+    return [(at, weight) for at, weight in ((0.0, high), (1.0, low)) if weight]
 
 
 @dataclass(eq=False)
@@ -163,9 +127,10 @@ class Tensor:
     ``owners`` tells which unit of the model each entry belongs to, ``step`` which step of the
     recorded structure gives the tensor, where that is known. What holds a product with weights is
     ``weighed``: it is not multiplied with the next weights, which would round, but becomes a linear
-    stage; one that is ``large`` does for whatever reads it but an activation. With ``signs`` the
-    tensor is a function of the sign of ``affine``, step units to be. ``joined`` was put together
-    from single values by the graph itself, or by its format.
+    stage; one that is ``large`` does for whatever reads it but an activation. With ``signs``, its
+    values where ``affine`` is negative, zero and positive, the tensor is a function of that sign:
+    step units to be, in a layer of this ``name``. ``joined`` was put together from single values by
+    the graph itself, or by its format.
     """
 
     shape: tuple[int, ...]
@@ -174,7 +139,8 @@ class Tensor:
     step: int | None = None
     weighed: bool = False
     large: bool = False
-    signs: Signs | None = None
+    signs: NDArray[np.float64] | None = None
+    name: str = ""
     joined: bool = False
 
     @property

@@ -120,14 +120,15 @@ class _Writer:
             return shaped, tuple(range(len(step.shape)))
         if step.kind == "linear":
             return self._dense(step, value), plain
-        value = self.ordered(value, order, last)
+        value, g = self.ordered(value, order, last), step.geometry
+        assert g is not None
         if step.kind == "conv":
-            return self._convolution(step, value), last
+            return self._convolution(step, g, value), last
         if step.kind == "conv_transpose":
-            return self._transposed(step, value), last
+            return self._transposed(step, g, value), last
         if step.kind == "upsample":
-            return self._upsampled(step, value), last
-        return self._pooling(step, value), last
+            return self._upsampled(g, value), last
+        return self._pooling(step, g, value), last
 
     def _activation(self, activation: Activation) -> Any:
         if activation.kind == "relu":
@@ -152,9 +153,7 @@ class _Writer:
             dense.bias.assign(step.bias)
         return result
 
-    def _convolution(self, step: Step, value: Any) -> Any:
-        g = step.geometry
-        assert g is not None
+    def _convolution(self, step: Step, g: Geometry, value: Any) -> Any:
         axes, padding = len(g.kernel), "valid"
         if _same(self.structure.steps[step.inputs[0]].shape[1:], g):
             padding = "same"
@@ -162,9 +161,7 @@ class _Writer:
             value = self._around("ZeroPadding", g.pads, value)
         return self._filled(f"Conv{axes}D", step, g, value, (-1, -2), padding, groups=step.groups)
 
-    def _transposed(self, step: Step, value: Any) -> Any:
-        g = step.geometry
-        assert g is not None
+    def _transposed(self, step: Step, g: Geometry, value: Any) -> Any:
         same = _cropped_by_same(g) == list(g.pads)
         padding, name = "same" if same else "valid", f"Conv{len(g.kernel)}DTranspose"
         result = self._filled(name, step, g, value, (-2, -1), padding)
@@ -184,14 +181,8 @@ class _Writer:
         """A convolution of the value; ``last``: where its kernel has the axes out and in."""
         weight = np.asarray(step.weight)
         more |= {"strides": g.stride, "dilation_rate": g.dilation, "padding": padding}
-        conv = getattr(self.layers, name)(
-            len(weight),
-            g.kernel,
-            data_format="channels_last",
-            kernel_initializer="zeros",
-            dtype=self.dtype,
-            **more,
-        )
+        more |= {"data_format": "channels_last", "kernel_initializer": "zeros"}
+        conv = getattr(self.layers, name)(len(weight), g.kernel, dtype=self.dtype, **more)
         result = conv(value)
         conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), last)))
         conv.bias.assign(step.bias)
@@ -203,17 +194,13 @@ class _Writer:
         given = tuple(ends) if len(ends) > 1 else ends[0]
         return around(given, data_format="channels_last", dtype=self.dtype)(value)
 
-    def _upsampled(self, step: Step, value: Any) -> Any:
-        g = step.geometry
-        assert g is not None
+    def _upsampled(self, g: Geometry, value: Any) -> Any:
         axes = len(g.kernel)
         more = {} if axes == 1 else {"data_format": "channels_last"}
         size = g.kernel if axes > 1 else g.kernel[0]
         return getattr(self.layers, f"UpSampling{axes}D")(size, dtype=self.dtype, **more)(value)
 
-    def _pooling(self, step: Step, value: Any) -> Any:
-        g = step.geometry
-        assert g is not None
+    def _pooling(self, step: Step, g: Geometry, value: Any) -> Any:
         name = "MaxPooling" if step.kind == "max_pool" else "AveragePooling"
         axes = len(g.kernel)
         pool = getattr(self.layers, f"{name}{axes}D")(

@@ -297,9 +297,10 @@ def _argument(item: Any, prefix: str, bound: dict[str, Any]) -> Any:
         return reference(value["name"])
     if kind == "as_tensors":
         return [reference(part["name"]) for part in value]
-    if kind in ("as_optional_tensor", "as_optional_tensors"):
-        parts = [_argument(part, prefix, bound) for part in (value if kind[-1] == "s" else [value])]
-        return parts if kind[-1] == "s" else parts[0]
+    if kind == "as_optional_tensor":
+        return _argument(value, prefix, bound)
+    if kind == "as_optional_tensors":
+        return [_argument(part, prefix, bound) for part in value]
     if kind in ("as_sym_int", "as_sym_bool", "as_sym_float"):
         return symbol(value)
     if kind in ("as_sym_ints", "as_sym_bools", "as_sym_floats"):
