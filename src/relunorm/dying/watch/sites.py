@@ -298,9 +298,7 @@ class Labels:
         values = 1 + torch.rand(self.units, generator=gen, dtype=torch.float64)
         nothing = self.owner == NOBODY
         label = values[self.owner.clamp_min(0)]
-        there = torch.ones_like(label)
-        if nothing.any():
-            label, there = (torch.where(nothing, 0.0, part) for part in (label, there))
+        label, there = (torch.where(nothing, 0.0, p) for p in (label, torch.ones_like(label)))
         made = [
             in_place_of(func, args, kwargs, given, part)
             for part in (label, 3 * there - label, there)
