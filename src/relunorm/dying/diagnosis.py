@@ -104,7 +104,6 @@ class LayerDiagnosis:
         return f"LayerDiagnosis({self.name or self.layer}: {found})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {
             **entries(self, "layer name activation counts"),
             "status": self.status(),
@@ -144,7 +143,6 @@ class Diagnosis(Shown):
         return "\n".join([head, *lines])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {
             "schema": "relunorm.dying.diagnosis/1",
             **entries(self, "rows domain units dead undecided layers target advice"),

@@ -107,7 +107,6 @@ class SweepResult:
         return f"SweepResult({len(self.rows)} runs, {self.updates} updates, {self.seconds:.1f} s)"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {
             "schema": "relunorm.dying.scale_sweep/1",
             "plan": asdict(self.plan),

@@ -319,7 +319,6 @@ class TargetAdvice:
     advice: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {**asdict(self), "advice": list(self.advice)}
 
 

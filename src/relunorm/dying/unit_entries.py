@@ -66,9 +66,6 @@ class UnitEntries:
         starts = np.cumsum(self.positions) - self.positions
         for size in np.unique(self.positions[self.positions > 0]):
             units = np.flatnonzero(self.positions == size)
-            if size == 1 and len(units) == rows.shape[1]:
-                yield units, rows[:, self._order] if (np.diff(self._order) < 0).any() else rows
-                continue
             picked = self._order[starts[units] + np.arange(size)[:, None]]
             yield units, rows[:, picked].reshape(-1, len(units))
 

@@ -23,7 +23,7 @@ from relunorm.sweep.tasks import own_class
 
 
 @dataclass(frozen=True)
-class Reach:
+class InputRange:
     """What a layer can receive, with the extremes of w.h over it for every row w.
 
     - box: h within ``halfwidth`` of ``center``, coordinate by coordinate
@@ -50,14 +50,14 @@ class Reach:
             reach = w.abs() @ self.halfwidth.to(w)
         return middle - reach, middle + reach
 
-    def behind(self, width: int) -> Reach:
+    def behind(self, width: int) -> InputRange:
         """What the next layer receives: a unit's value is at most the length of its interval."""
         if self.kind == "cone":
             longest = math.sqrt(2) * self.radius
         else:
             longest = 2 * (self.radius if self.kind == "ball" else float(self.halfwidth.norm()))
         empty = torch.zeros(width, dtype=torch.float64)
-        return Reach("cone", empty, empty, math.sqrt(width) * longest)
+        return InputRange("cone", empty, empty, math.sqrt(width) * longest)
 
 
 class UnitRows(nn.Module):
@@ -77,9 +77,9 @@ class ClippedThresholds(nn.Module):
     Moving the stored value keeps its gradient alive: a value outside would get none and stay out.
     """
 
-    def __init__(self, linear: nn.Linear, reach: Reach):
+    def __init__(self, linear: nn.Linear, inputs: InputRange):
         super().__init__()
-        self.reach = reach
+        self.inputs = inputs
         # a tuple hides the layer from the module tree, which would otherwise be circular
         self._linear = (linear,)
 
@@ -91,7 +91,7 @@ class ClippedThresholds(nn.Module):
                 f"{weight.device}: replicas of nn.DataParallel on several devices are not "
                 "supported; use DistributedDataParallel"
             )
-        low, high = self.reach.extremes(weight)
+        low, high = self.inputs.extremes(weight)
         if self._stores and torch.is_grad_enabled() and b.requires_grad:
             b.data.clamp_(-high.detach(), -low.detach())
         return torch.clamp(b, -high, -low)
@@ -143,26 +143,26 @@ def constrain(module: nn.Module, domain: Domain | Any) -> nn.Module:
                 )
             if not all(bool(p.isfinite().all()) for p in linear.parameters()):
                 raise InvalidInputError(f"layer {name!r} holds NaN or infinite weights")
-    reaches: dict[str, Reach] = {}
+    ranges: dict[str, InputRange] = {}
     for layer in layers:
         if layer.source is None:
             raise InvalidInputError(
                 f"layer {layer.name!r} reads neither the module's input nor the ReLU of a Linear "
                 "layer, so what it can receive is not known"
             )
-        if layer.source in reaches:
-            reach = reaches[layer.source].behind(layer.linear.in_features)
+        if layer.source in ranges:
+            received = ranges[layer.source].behind(layer.linear.in_features)
         else:
-            reach = _reach(domain, layer)
-        reaches[layer.name] = reach
+            received = _range_of(domain, layer)
+        ranges[layer.name] = received
     with torch.no_grad():
         for layer in layers:
             _rescale(layer)
-            _clip(layer, reaches[layer.name])
+            _clip(layer, ranges[layer.name])
     for layer in layers:
         parametrize.register_parametrization(layer.linear, "weight", UnitRows())
         if layer.linear.bias is not None:
-            clipped = ClippedThresholds(layer.linear, reaches[layer.name])
+            clipped = ClippedThresholds(layer.linear, ranges[layer.name])
             parametrize.register_parametrization(layer.linear, "bias", clipped)
     return module
 
@@ -184,8 +184,8 @@ def release(module: nn.Module) -> nn.Module:
     return module
 
 
-def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
-    """The domain as a `Reach` for a layer that reads the module's input."""
+def _range_of(domain: Domain | Any, layer: HiddenLinear) -> InputRange:
+    """The domain as an `InputRange` for a layer that reads the module's input."""
     if not isinstance(domain, Domain):
         array = domain.detach().cpu().double().numpy() if isinstance(domain, Tensor) else domain
         try:
@@ -202,10 +202,10 @@ def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
     ball = domain.as_ball
     if ball is not None:
         center = torch.from_numpy(ball.middle.copy())
-        return Reach("ball", center, torch.zeros_like(center), ball.reach)
+        return InputRange("ball", center, torch.zeros_like(center), ball.reach)
     box = domain.bounding_box
     center, halfwidth = (torch.from_numpy(v.copy()) for v in (box.center, box.halfwidth))
-    return Reach("box", center, halfwidth, 0.0)
+    return InputRange("box", center, halfwidth, 0.0)
 
 
 def _rescale(layer: HiddenLinear) -> None:
@@ -231,12 +231,12 @@ def _rescale(layer: HiddenLinear) -> None:
         reader.weight.mul_(length)
 
 
-def _clip(layer: HiddenLinear, reach: Reach) -> None:
+def _clip(layer: HiddenLinear, inputs: InputRange) -> None:
     """Bias clipping: what exceeds the interval goes, times the outgoing weights, to the readers."""
     linear = layer.linear
     if linear.bias is None:
         return
-    low, high = reach.extremes(linear.weight)
+    low, high = inputs.extremes(linear.weight)
     _push(layer, (linear.bias + low).clamp_min(0))
     linear.bias.clamp_(-high, -low)
 

@@ -61,7 +61,6 @@ class FeatureEffect:
         return float(np.ptp(self.values, axis=0).max())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
         return {**entries(self, "feature name knots values"), "rows": len(self.curves)}
 
     def plot(
@@ -242,7 +241,6 @@ class PiecewiseLinear:
         return np.diff(self.values) / np.diff(self.knots)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
         return {
             "pieces": len(self.slopes),
             **entries(self, "knots values slopes mse"),

@@ -69,12 +69,6 @@ def renew(ages, f, young, constant, p, m, v):
     for i in range(size + 1):
         f[1, i] = 1 / f[1, i]
     step, usual, least = f[0, size], f[1, size], f[0, size + 1]
-    if columns == 1 and inner == 1:
-        for i in range(rows):
-            p[i, 0, 0] = _moved(
-                p[i, 0, 0], m[i, 0, 0], v[i, 0, 0], f[0, i], f[1, i], step, usual, least
-            )
-        return
     for i in range(rows):  # an entry is as old as the younger of its row and its column
         r, s = f[0, i], f[1, i]
         if r == step and s == usual and 4 * count < columns:  # few young columns, or none

@@ -168,13 +168,11 @@ class Ages:
         self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
         self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
         self.constants = (ctypes.c_double * 6)()
-        self.wide = False  # whether any column is young
 
     def reset(self, index: tuple[Any, ...]) -> None:
         """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
         of = index[-1] + (self.rows if len(index) > 1 else 0)
         self.table[:, of] = 1.0
-        self.wide = bool(self.young[self.rows :].any())
 
     def entries(self, values: Tensor, like: Tensor) -> Tensor:
         """For every entry the larger of its row's and its column's value."""
@@ -183,8 +181,6 @@ class Ages:
             return values[: self.rows].reshape(like.shape)
         tall, wide = (-1, *[1] * (like.ndim - 1)), (-1, *[1] * (like.ndim - 2))
         rows, columns = values.split((self.rows, self.columns))
-        if not self.wide:
-            return rows.reshape(tall)
         return torch.maximum(rows.reshape(tall), columns.reshape(wide))
 
     @property
@@ -195,7 +191,6 @@ class Ages:
         """Let the old go; whether none is young."""
         old = (self.table < YOUNG).all(0)
         self.table[:, old] = 0.0
-        self.wide = bool(self.young[self.rows :].any())
         return bool(old.all())
 
 

@@ -45,7 +45,6 @@ class Revival:
         return sum(map(len, self.units.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {"schema": "relunorm.dying.revival/1", **entries(self, "count units skipped")}
 
 

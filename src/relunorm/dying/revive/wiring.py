@@ -22,24 +22,16 @@ from torch import Tensor, nn
 
 from relunorm.dying.revive.initial import evaluating
 from relunorm.dying.watch.passes import Watch, call, tensors_in, unwrapped
-from relunorm.dying.watch.sites import Labels, SiteMode
+from relunorm.dying.watch.sites import Labels, SiteMode, calls
 from relunorm.errors import InvalidInputError
 
 #: Calls that leave every entry in its place; 0 stays 0.
-_SAME = {
-    F.dropout, F.dropout2d, F.dropout1d, F.alpha_dropout, torch.dropout, Tensor.contiguous,
-    Tensor.clone, Tensor.to, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double, Tensor.mul,
-    Tensor.__mul__, Tensor.div, Tensor.__truediv__,
-}  # fmt: skip
+_SAME = calls("dropout dropout1d dropout2d alpha_dropout contiguous clone to float half bfloat16")
+_SAME |= calls("double mul __mul__ div __truediv__")
 #: Calls that move, pool or drop entries: `Labels` go through them.
-_MOVE = {
-    F.max_pool2d, F.max_pool1d, F.avg_pool2d, F.avg_pool1d, F.adaptive_avg_pool2d,
-    F.adaptive_max_pool2d, F.adaptive_avg_pool1d, torch.max_pool2d, torch.avg_pool1d,
-    torch.adaptive_avg_pool1d, F.interpolate, F.pad, torch.flatten, Tensor.flatten, Tensor.view,
-    Tensor.reshape, torch.reshape, torch.squeeze, Tensor.squeeze, torch.unsqueeze,
-    Tensor.unsqueeze, Tensor.mean, torch.mean, Tensor.unflatten, torch.permute, Tensor.permute,
-    torch.transpose, Tensor.transpose,
-}  # fmt: skip
+_MOVE = calls("max_pool1d max_pool2d avg_pool1d avg_pool2d interpolate pad mean flatten unflatten")
+_MOVE |= calls("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d view reshape")
+_MOVE |= calls("squeeze unsqueeze permute transpose")
 #: Layers, with the axis of their inputs that their weights' columns read.
 WEIGHTED = {F.linear: -1, F.conv1d: -2, F.conv2d: -3, F.conv3d: -4}
 _NORM = {F.batch_norm, torch.batch_norm}

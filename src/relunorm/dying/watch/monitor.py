@@ -97,28 +97,18 @@ class _Tally:
 
     def _note(self, active: Tensor, steps: Tensor) -> None:
         """Note when units were last active, and silences of a whole window that end here."""
-        count = len(steps)
-        start = self.runs - count
+        start = self.runs - len(steps)
         runs = torch.arange(start, self.runs, device=steps.device)[:, None]
-        seen = torch.where(active, runs, -1)
-        if self.window >= count:
-            # No whole silence fits between two of these runs: only the one before them counts.
-            before = self.last
-            first = torch.where(active, runs, self.runs).amin(0)
-            ended = first - before > self.window  # or goes on: long enough already
-            last = torch.maximum(before, seen.amax(0))
-        else:
-            latest = torch.cat([self.last[None], seen]).cummax(0).values
-            ends = active & (runs - latest[:-1] > self.window)
-            before = latest.gather(0, ends.to(torch.uint8).argmax(0, keepdim=True))[0]
-            ended, last = ends.any(0), latest[-1]
+        latest = torch.cat([self.last[None], torch.where(active, runs, -1)]).cummax(0).values
+        ends = active & (runs - latest[:-1] > self.window)
+        before = latest.gather(0, ends.to(torch.uint8).argmax(0, keepdim=True))[0]
 
         def batch(run: Tensor) -> Tensor:
             return torch.where(run < start, self.when, steps[(run - start).clamp_min(0)])
 
-        new = ended & (self.first_death < 0)
+        new = ends.any(0) & (self.first_death < 0)
         self.first_death = torch.where(new, batch(before) + 1, self.first_death)
-        self.last, self.when = last, batch(last)
+        self.last, self.when = latest[-1], batch(latest[-1])
 
     def rotate(self) -> None:
         """Start a new stretch."""

@@ -71,7 +71,6 @@ class SiteReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         masks = ("dead", "born_dead", "dormant", "linear", "nan", "infinite")
         return {
             **entries(self, "name units leaky ran axis axis_known"),
@@ -144,7 +143,6 @@ class MonitorReport(Shown):
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {
             "schema": "relunorm.dying.monitor/1",
             **entries(self, "batches window tau dead dormant linear nan infinite sites"),

@@ -35,30 +35,23 @@ from torch.overrides import TorchFunctionMode
 Observer = Callable[[str, Tensor, bool, int, bool], None]
 
 
-def _operators(*names: str) -> set[Any]:
-    """The same operations called as ``torch.ops.aten.NAME`` or ``.default``."""
-    packets = [getattr(torch.ops.aten, name) for name in names]
-    return {*packets, *(packet.default for packet in packets)}
+def calls(names: str) -> set[Any]:
+    """The functions of these names in torch, its tensors and ``torch.nn.functional``."""
+    homes = (torch, Tensor, F)
+    found = (getattr(home, name, None) for home in homes for name in names.split())
+    return {call for call in found if callable(call)}
 
 
-_THRESHOLD = {
-    F.threshold, torch.threshold, torch.threshold_,  # F.threshold_ is the last
-    *_operators("threshold", "threshold_"),
-}  # fmt: skip
-_RELU = {
-    torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6,
-    *_operators("relu", "relu_", "relu6"),
-}  # fmt: skip
-_LEAKY = {
-    F.leaky_relu, F.leaky_relu_, F.prelu, torch.prelu, Tensor.prelu, F.rrelu, F.rrelu_,
-    torch.rrelu, *_operators("leaky_relu", "leaky_relu_", "prelu"),
-}  # fmt: skip
-_CLAMP = {
-    torch.clamp, torch.clamp_, Tensor.clamp, Tensor.clamp_, torch.clip, torch.clip_, Tensor.clip,
-    Tensor.clip_, torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_,
-    F.hardtanh, F.hardtanh_,
-    *_operators("clamp", "clamp_", "clamp_min", "clamp_min_", "hardtanh", "hardtanh_"),
-}  # fmt: skip
+def _rectifiers(names: str) -> set[Any]:
+    """`calls`, and the same as ``torch.ops.aten.NAME`` or ``.default``."""
+    packets = [getattr(torch.ops.aten, name) for name in names.split()]
+    return {*calls(names), *packets, *(packet.default for packet in packets)}
+
+
+_THRESHOLD = _rectifiers("threshold threshold_")
+_RELU = _rectifiers("relu relu_ relu6")
+_LEAKY = _rectifiers("leaky_relu leaky_relu_ prelu rrelu rrelu_")
+_CLAMP = _rectifiers("clamp clamp_ clip clip_ clamp_min clamp_min_ hardtanh hardtanh_")
 _ACTIVATIONS = _RELU | _LEAKY | _CLAMP | _THRESHOLD
 #: Calls that decide which axis of their output counts units: its index, from the end if negative.
 _PRODUCERS = {
@@ -71,12 +64,10 @@ _PRODUCERS = {
 }
 #: Calls that move axes or merge and split them; F.layer_norm and others keep them in place.
 _MOVE = {
-    torch.transpose, Tensor.transpose, torch.permute, Tensor.permute, torch.swapaxes,
-    Tensor.swapaxes, torch.movedim, Tensor.movedim, torch.moveaxis, Tensor.moveaxis,
-    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, torch.unflatten,
-    Tensor.unflatten, torch.squeeze, Tensor.squeeze, torch.unsqueeze, Tensor.unsqueeze,
+    *calls("transpose permute swapaxes movedim moveaxis flatten view reshape unflatten squeeze"),
+    *calls("unsqueeze"),
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("mT", "mH", "T", "H")),
-}  # fmt: skip
+}
 _JOIN = {torch.cat, torch.concat, torch.concatenate}
 #: Calls that give another order or number of units though the shape may look the same.
 _SCRAMBLE = {torch.bmm, Tensor.bmm, torch.einsum, torch.stack, F.pixel_shuffle, F.fold, F.unfold}
@@ -307,9 +298,7 @@ class Labels:
         values = 1 + torch.rand(self.units, generator=gen, dtype=torch.float64)
         nothing = self.owner == NOBODY
         label = values[self.owner.clamp_min(0)]
-        there = torch.ones_like(label)
-        if nothing.any():
-            label, there = (torch.where(nothing, 0.0, part) for part in (label, there))
+        label, there = (torch.where(nothing, 0.0, p) for p in (label, torch.ones_like(label)))
         made = [
             in_place_of(func, args, kwargs, given, part)
             for part in (label, 3 * there - label, there)

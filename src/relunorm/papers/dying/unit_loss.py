@@ -312,7 +312,6 @@ class CriticalPoints:
     saddle_loss: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form."""
         return {
             "schema": "relunorm.dying.critical_points/1",
             **entries(self, "optimum saddle_direction saddle_loss"),

@@ -131,9 +131,6 @@ def cells(x: Floats, most: int) -> tuple[Places, bool]:
 def _cells(x: Floats, y: Floats, weight: Floats, edges: Places) -> tuple[Floats, ...]:
     """Mass, mean input and target from the first row, and squared deviations, cell by cell."""
     first, width = edges[:-1], np.diff(edges)
-    if (width == 1).all():
-        empty = np.zeros(len(first))
-        return weight[first], empty, empty, empty, empty, empty
 
     def total(values: Floats) -> Floats:
         return np.add.reduceat(weight * values, first)
