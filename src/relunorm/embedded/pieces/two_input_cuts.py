@@ -18,12 +18,7 @@ from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.pieces.two_inputs import (
-    PieceTree,
-    Polygon,
-    clip,
-    rectangle,
-)
+from relunorm.embedded.pieces.two_inputs import PieceTree, Polygon, clip, rectangle
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 

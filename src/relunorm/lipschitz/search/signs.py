@@ -369,14 +369,7 @@ def contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
     """Whether walls contradict each other for certain, after a programme said so."""
     work, m = nodes.work, nodes.whole[WALLS]
     row, _ = violated(
-        nodes.rows,
-        nodes.rhs,
-        m + nodes.whole[CUTS],
-        place.lo,
-        place.hi,
-        work.x,
-        FEASIBLE,
-        False,
+        nodes.rows, nodes.rhs, m + nodes.whole[CUTS], place.lo, place.hi, work.x, FEASIBLE, False
     )
     pivot_row(nodes.rows, row, work.inverse, work.pivot_row)
     count = 0

@@ -186,11 +186,7 @@ class Slopes:
     def _ask(self) -> None:
         """Settle in rational arithmetic whether a side that the top node touches is empty."""
         record, nodes, used = self._record, self._nodes, self._used
-        top, unit, side = (
-            int(nodes.whole[COUNT]) - 1,
-            int(record[UNIT]),
-            int(record[SIDE]),
-        )
+        top, unit, side = (int(nodes.whole[COUNT]) - 1, int(record[UNIT]), int(record[SIDE]))
         basis = nodes.work.basis.tolist()
         record[RESUME] += 1
         if not is_empty(self._contacts, self._window, nodes, unit, side, basis):

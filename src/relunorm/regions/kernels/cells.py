@@ -3,11 +3,7 @@
 A cell is the list of its corners, each with the set of walls it lies on (`corners`). A unit cuts
 the cell when its form changes sign among the corners, so no linear programme is needed.
 
-How to call it (``net`` from `pack.pack` by columns)::
-
-    search = new_search(net, corners, walls)                   # the domain, from `corners`
-    found, status = run(net, search, patterns, points, stop)   # as `tree.run`; GROW: `grown`
-    search.at[0] > 0                                           # whether there may be more
+Called as `polygons`, with the domain's corners and their walls from `corners`.
 
 Exactness: as in `tree`. Corners within the tolerance of a wall lie on it.
 """
