@@ -199,21 +199,18 @@ class _Search:
         for start in range(0, len(units), step):
             if self.clock.expired():
                 return
-            take = slice(start, start + step)
-            self._tune_some(index, units[take], signs[take], tighten)
-
-    def _tune_some(self, index: int, units: NDArray[np.intp], signs: Vector, tighten: bool) -> None:
-        found = optimize(
-            self.problem, self.bounds, index, units, signs,
-            iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
-        )  # fmt: skip
-        value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
-        now = self.bounds.sides(index, units, signs)
-        width = (self.bounds.upper[index] - self.bounds.lower[index])[units]
-        keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
-        if len(keep):
-            self._use(SlopeProof(index, units[keep], signs[keep], found.slopes.take(keep)))
-        self.witnesses.add(found.point)
+            some, side = units[start : start + step], signs[start : start + step]
+            found = optimize(
+                self.problem, self.bounds, index, some, side,
+                iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
+            )  # fmt: skip
+            value = linear_upper(self.problem, self.bounds, index, some, side, found.slopes)
+            now = self.bounds.sides(index, some, side)
+            width = (self.bounds.upper[index] - self.bounds.lower[index])[some]
+            keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
+            if len(keep):
+                self._use(SlopeProof(index, some[keep], side[keep], found.slopes.take(keep)))
+            self.witnesses.add(found.point)
 
     def _linear_programmes(self, index: int, sides: Sides) -> None:
         """The triangle relaxation of each side, one model with changing objectives."""

@@ -191,10 +191,7 @@ class Matcher:
         same, turned = (np.abs(keys[doubles] - s * keys[heads]).sum(axis=1) for s in (1.0, -1.0))
         sign = np.where(same < turned, 1.0, -1.0)
         ours, theirs = rows(form, doubles), rows(form, heads)
-        factor = sign * proportion(ours, theirs, walk.ranges)
-        gap = walk.gap(ours, theirs, sign * factor)
-        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
-        good = (gap <= self.same * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+        factor, good = _alike(walk, ours, theirs, sign, self.same)
         return doubles[good], heads[good], factor[good], sign[good]
 
     def _carried(
@@ -250,10 +247,7 @@ class Matcher:
         if not len(near):
             return
         ours, theirs = rows(form, units[near]), rows(known, pair[near])
-        factor = sign[near] * proportion(ours, theirs, walk.ranges)
-        gap = walk.gap(ours, theirs, sign[near] * factor)
-        size = walk.gap(ours, theirs, np.zeros(len(near)))
-        good = (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+        factor, good = _alike(walk, ours, theirs, sign[near], share)
         chosen = units[near[good]]
         relation.kind[chosen] = np.where(sign[near[good]] > 0, SCALED, OPPOSITE)
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
@@ -281,6 +275,16 @@ class Matcher:
         keys = keys / np.where(norms > 0, norms, 1.0)[:, None]
         # a row beyond float64 has no direction; what is proposed for it is checked and turned down
         return np.where(np.isfinite(keys), keys, 0.0)
+
+
+def _alike(
+    walk: Walk, ours: Affine, theirs: Affine, sign: Vector, share: float
+) -> tuple[Vector, NDArray[np.bool_]]:
+    """Factors between rows whose signs are known, and where they agree to a share of their size."""
+    factor = sign * proportion(ours, theirs, walk.ranges)
+    gap = walk.gap(ours, theirs, sign * factor)
+    size = walk.gap(ours, theirs, np.zeros(len(sign)))
+    return factor, (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
 
 
 def _by_depth(walk: Walk, layer: int) -> list[int]:
