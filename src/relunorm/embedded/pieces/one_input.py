@@ -27,7 +27,7 @@ from relunorm.domain.reach import Reach, reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.c_file import CFile, Options, Tables, number
+from relunorm.embedded.c.c_file import CFile, Options, Tables, number, table_of
 from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -329,10 +329,8 @@ def pieces_from(
     structure: dict[str, Any], tables: dict[str, NDArray[Any]], name: str, network: Network
 ) -> Pieces:
     """The program with this structure and these tables."""
-    names = [f"{name}_{part}" for part in ("first", "start", "slope")]
-    if missing := [n for n in names if n not in tables]:
-        raise InvalidInputError(f"the program has no table {missing[0]}")
-    first, start, slope = (tables[n] for n in names)
+    parts = ("first", "start", "slope")
+    first, start, slope = (table_of(tables, f"{name}_{part}") for part in parts)
     outputs = int(structure["outputs"])
     if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
         raise InvalidInputError("the tables of the pieces do not fit each other")

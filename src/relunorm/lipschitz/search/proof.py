@@ -43,7 +43,7 @@ from relunorm.lipschitz.search.cells import (
     walls,
 )
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import narrow
+from relunorm.lipschitz.search.signs import tighten
 from relunorm.lipschitz.search.slopes import is_empty, new_place
 from relunorm.lipschitz.search.splits import halve, is_low
 from relunorm.lipschitz.search.windows import Window
@@ -351,7 +351,7 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
             if count < 0:
                 return DAMAGED
             constant = aim(net, nodes, unit, side) + place.margin * nodes.size[unit]
-            narrow(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
+            tighten(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
         elif mark == NEED:
             bits[unit] = 1 - side
             _raise(top, steepness(net, bits, nodes, place))

@@ -76,7 +76,7 @@ def grown(search: Search) -> Search:
     return search._replace(corners=corners, walls=walls, values=values)
 
 
-def give(search: Search) -> Search | None:
+def split_off(search: Search) -> Search | None:
     """Part with what the search would come to last, as a search of its own; None: too little."""
     top = int(search.at[0])
     if top < 2:

@@ -139,7 +139,7 @@ def grown(search: Search) -> Search:
     return search._replace(pieces=pieces)
 
 
-def give(search: Search) -> Search | None:
+def split_off(search: Search) -> Search | None:
     """Part with what the search would come to last, as a search of its own; None: too little."""
     if search.at[TOP] < 2:
         return None

@@ -143,7 +143,7 @@ def _empty_state(
     )
 
 
-def give(state: State) -> State | None:
+def split_off(state: State) -> State | None:
     """Part with what the search would come to last, as a search of its own; None: too little.
 
     That is the other side of the first split on the path. What the state holds about the layers

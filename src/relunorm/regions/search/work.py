@@ -127,9 +127,9 @@ class Work:
         """Whether there is anything left to search."""
         return len(self._waiting()) > 0
 
-    def give(self) -> Work | None:
+    def split_off(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
-        other = self._engine.give(self._search)
+        other = self._engine.split_off(self._search)
         return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
     def remaining(self) -> float:
@@ -175,7 +175,7 @@ def _together(parts: list[Work], workers: int, budget: Budget) -> None:
 
     def share(part: Work) -> None:
         with lock:
-            while busy < workers and (other := part.give()) is not None:
+            while busy < workers and (other := part.split_off()) is not None:
                 parts.insert(parts.index(part) + 1, other)
                 begin(other)
 
@@ -218,7 +218,7 @@ def divided(whole: Work, count: int) -> list[Work]:
         if not open_:
             break
         largest = max(open_, key=Work.remaining)
-        other = largest.give()
+        other = largest.split_off()
         if other is None:
             attempts += 1
             largest.advance(_STRIDE)
