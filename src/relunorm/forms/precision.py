@@ -21,7 +21,7 @@ from relunorm.arithmetic.floats import up
 from relunorm.arithmetic.rounding import Enclosure, pull, scaled, slopes_on
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range, inner_size
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.structure import Structure
 
@@ -111,7 +111,7 @@ def to_single(network: Network) -> Network:
 
 
 def _rounded_structure(structure: Structure) -> Structure:
-    def rounded(array: NDArray[np.float64] | None, place: str) -> NDArray[np.float64] | None:
+    def rounded(array: Array | None, place: str) -> Array | None:
         return None if array is None else mx.narrowed(array, np.float32, place).astype(np.float64)
 
     return Structure(

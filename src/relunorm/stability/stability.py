@@ -15,7 +15,7 @@ from relunorm.bounds.problem import Bounds, Problem, few_threads
 from relunorm.clock import LAST_MOMENT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
 from relunorm.stability.bound_replay import apply, rule_bounds
@@ -278,7 +278,7 @@ class _Search:
         return self.witnesses.shows(index, unit, sign)
 
 
-def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
+def inward(domain: Domain, points: Array) -> Array:
     """A solver's points and copies moved slightly to the centre, so that some surely lie inside."""
     if domain.as_box is not None:
         return points

@@ -30,6 +30,7 @@ from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.c_file import CFile, Options, Tables, number, table_of
 from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
 
 #: What the structure of a program holds of its inputs, besides their type.
@@ -133,7 +134,7 @@ class Piecewise(IntegerProgram):
         return Bounds(sides[0], np.maximum(*sides))
 
     @abstractmethod
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """Points between the pieces, where integers stand next to each other that differ most."""
 
 
@@ -219,7 +220,7 @@ class Pieces(Piecewise):
         )
         return [int(c) - int(m) * first for c, m in pairs]
 
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """The last and the first number of neighbouring pieces, and the ends."""
         ends = np.concatenate([self.first, self.first - 1, self.input_high])
         return np.ldexp(ends.astype(np.float64), -int(self.input_exponent[0]))[:, None]
@@ -270,7 +271,7 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
             )
 
 
-def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
+def _rounded(values: Array, exponent: int) -> Integers:
     scaled = np.ldexp(values, exponent)
     if not np.abs(scaled).max(initial=0.0) < 2.0**60:
         return np.zeros(0, dtype=np.int64)

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.domain import Box
 from relunorm.domain.reach import Reach
@@ -29,7 +29,7 @@ from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant, table_of
 from relunorm.embedded.pieces.one_input import Piecewise, numbers_from
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 
 Point = tuple[Fraction, Fraction]
@@ -61,7 +61,7 @@ def clip(polygon: Polygon, normal: Sequence[int], offset: Fraction | int) -> Pol
 class PolygonReach(Reach):
     """A polygon as the bounds see it: its corners, each rounded to the nearest floats."""
 
-    corners: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+    corners: Array = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def operations(self) -> int:
@@ -183,7 +183,7 @@ class PieceTree(Piecewise):
     def constants(self, piece: int) -> list[int]:
         return self.start[piece].tolist()
 
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """The corners of all leaves, and the integers around them."""
         exact = {point for _, polygon in leaves_of(self, wide=False) for point in polygon}
         corners = np.array([[float(v) for v in point] for point in exact])

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import compiling
@@ -47,6 +46,7 @@ from relunorm.lipschitz.search.signs import tighten
 from relunorm.lipschitz.search.slopes import is_empty, new_place
 from relunorm.lipschitz.search.splits import halve, is_low
 from relunorm.lipschitz.search.windows import Window
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import to_size
 from relunorm.search.proofs.document import Document, decoded, encoded, finite
@@ -105,7 +105,7 @@ class SlopeProof(Document):
     digest: str
     domain: Domain | None
     claims: tuple[Claim, ...]
-    box_duals: NDArray[np.float64] | None = None
+    box_duals: Array | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tapes alone."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relunorm.arguments import whole_number
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.errors import RelunormError
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import Packed
 
 
@@ -95,8 +96,8 @@ class Batch(NamedTuple):
     """Some regions, in window coordinates."""
 
     packed: NDArray[np.uint8]
-    points: NDArray[np.float64]
-    corners: NDArray[np.float64] | None = None
+    points: Array
+    corners: Array | None = None
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
