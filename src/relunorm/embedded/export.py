@@ -109,18 +109,7 @@ class Export(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The results without the proofs, JSON-safe."""
         document = self.certificate.document
-        keys = (
-            "bounds",
-            "found",
-            "search",
-            "classes",
-            "head",
-            "steps",
-            "sizes",
-            "options",
-            "domain",
-            "digest",
-        )
+        keys = ["bounds", "found", "search", "classes", "head", "steps", "sizes", "options"]
         steps = document["steps"]
         maps = (self.program,) if isinstance(self.program, Piecewise) else self.program.maps
         return {
@@ -131,7 +120,7 @@ class Export(Shown):
             "accumulators": [m.accumulator for m in maps],
             "network": document["network"],
             "shrunk": document["shrunk"] is not None,
-            **{key: document[key] for key in keys},
+            **{key: document[key] for key in (*keys, "domain", "digest")},
             "steps": None if steps is None else {"bounds": steps["bounds"]},
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import at_least, at_most
 from relunorm.display.shown import plain
@@ -14,6 +13,7 @@ from relunorm.domain.reach import reach_of
 from relunorm.embedded.proof.cutting import Bounds, bound_part, output_bounds
 from relunorm.embedded.proof.distance import Change
 from relunorm.forms.certificate.certificate import slackened
+from relunorm.matrix import Array
 from relunorm.network import Affine, Network
 from relunorm.network.head import Head
 
@@ -21,7 +21,7 @@ from relunorm.network.head import Head
 PAIRS_UP_TO = 16
 
 
-def rows_of(outputs: int, classes: bool) -> NDArray[np.float64]:
+def rows_of(outputs: int, classes: bool) -> Array:
     """The combinations of outputs that are bounded: each, and for classes the pairs."""
     one = np.eye(outputs)
     if not classes or not 1 < outputs <= PAIRS_UP_TO:
@@ -34,9 +34,9 @@ def claims(
     network: Network,
     change: Change | None,
     box: Box,
-    rows: NDArray[np.float64],
+    rows: Array,
     found: Bounds,
-    moved: NDArray[np.float64],
+    moved: Array,
     classes: bool,
 ) -> dict[str, Any]:
     """What the bounds prove, JSON-safe: per output, about classes, about steps."""
@@ -148,7 +148,7 @@ def largest(values: list[float | None]) -> float:
     return max(float("inf") if v is None else float(v) for v in values)
 
 
-def _margin(bounds: NDArray[np.float64], outputs: int) -> float:
+def _margin(bounds: Array, outputs: int) -> float:
     """How far the best output has to lead for the class to be sure."""
     if outputs == 1:
         return slackened(float(bounds.max()))
@@ -194,5 +194,5 @@ def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
     return best if float(lower.min()) - rest > margin * (1 + 1e-9) else None
 
 
-def _plus(bounds: NDArray[np.float64], extra: NDArray[np.float64]) -> NDArray[np.float64]:
+def _plus(bounds: Array, extra: Array) -> Array:
     return np.array([slackened(float(v)) for v in np.nextafter(bounds + extra, np.inf)])

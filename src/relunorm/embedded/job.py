@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import __version__
 from relunorm.arithmetic.floats import at_most
@@ -39,6 +38,7 @@ from relunorm.embedded.proof.layerwise import grid_box
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
+from relunorm.matrix import Array
 from relunorm.network import Network
 
 WIDTHS = (8, 16, 32)
@@ -309,7 +309,7 @@ class Job:
             real = replace(grid, tried=real.tried)
         return grid, real
 
-    def borders(self, program: AnyProgram) -> NDArray[np.float64] | None:
+    def borders(self, program: AnyProgram) -> Array | None:
         """Points between affine pieces, where they are known."""
         points = []
         if self.network.input_size == 1 and self.box.hi[0] > self.box.lo[0]:

@@ -16,14 +16,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.arithmetic.certain import exact_output
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.matrix import Array
 from relunorm.network import Affine, Network
-
-Array = NDArray[np.float64]
 
 #: Ascent is tried for the outputs that differ most at random inputs, so many at most.
 OUTPUTS = 16

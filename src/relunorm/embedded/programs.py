@@ -27,7 +27,7 @@ from relunorm.embedded.arithmetic.integers import (
 )
 from relunorm.embedded.arithmetic.scales import rounded_half_up
 from relunorm.embedded.arithmetic.terms import Kernel, Term, term_from
-from relunorm.embedded.c.c_file import TARGETS, CFile, Options, Tables
+from relunorm.embedded.c.c_file import TARGETS, CFile, Options, Tables, table_of
 from relunorm.embedded.c.layer_by_layer import AnyNetwork, LayersFile, ram_of_layers, tables_of
 from relunorm.embedded.pieces.one_input import Piecewise, pieces_from
 from relunorm.embedded.pieces.two_inputs import tree_from
@@ -207,7 +207,7 @@ def network_from(
             int(source): _term(geometry, tables, f"{index + 1}_{source}", name)
             for source, geometry in entry["terms"].items()
         }
-        bias = _bias(_table(tables, f"{name}_bias{index + 1}"), int(entry["rows"]), terms)
+        bias = _bias(table_of(tables, f"{name}_bias{index + 1}"), int(entry["rows"]), terms)
         kinds = str(entry["weight_type"]), str(entry["accumulator"])
         if integer:
             made: Any = IntegerMap(terms, bias, _exponents(entry, int(entry["rows"])), *kinds)
@@ -251,7 +251,7 @@ def _term(
     geometry: dict[str, Any], tables: dict[str, NDArray[Any]], suffix: str, name: str
 ) -> Term:
     names = ("weight", "column", "end") if geometry["kind"] == "listed" else ("weight",)
-    return term_from(geometry, {n: _table(tables, f"{name}_{n}{suffix}") for n in names})
+    return term_from(geometry, {n: table_of(tables, f"{name}_{n}{suffix}") for n in names})
 
 
 def _bias(table: NDArray[Any], rows: int, terms: dict[int, Term]) -> NDArray[Any]:
@@ -269,9 +269,3 @@ def _exponents(entry: dict[str, Any], rows: int) -> NDArray[np.int64]:
     if values.shape != (rows,) or np.abs(values).max(initial=0) > 400:
         raise InvalidInputError("the exponents of a layer do not fit its rows")
     return values
-
-
-def _table(tables: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    if name not in tables:
-        raise InvalidInputError(f"the program has no table {name}")
-    return tables[name]

@@ -23,6 +23,7 @@ from relunorm.embedded.arithmetic.terms import geometry_of, stored_numbers, with
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.certificate.verification import verify
+from relunorm.matrix import Array
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.head import Head
 from relunorm.stability.verdicts import Stability
@@ -61,7 +62,7 @@ def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | Non
 
 def replay_shrink(
     entry: dict[str, Any] | None, network: Network, outer: Box, problems: list[str]
-) -> tuple[Network, NDArray[np.float64]]:
+) -> tuple[Network, Array]:
     """The network the program was made from, and how far it is from the one given."""
     if entry is None:
         return without_empty_terms(network), np.zeros(network.output_size)

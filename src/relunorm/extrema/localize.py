@@ -17,7 +17,7 @@ from relunorm.bounds.layers.every_unit import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Layer, Network, substitute, whole
 
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
@@ -82,7 +82,7 @@ class Local:
         return rounding.magnitudes(self.network, self.own_bounds, inputs), everything
 
     @cached_property
-    def jacobian_error(self) -> NDArray[np.float64]:
+    def jacobian_error(self) -> Array:
         """The same of the entries of the Jacobian, (outputs, free inputs).
 
         Of large networks it has one column: the sums over the inputs.
@@ -97,7 +97,7 @@ class Local:
         return original.total(sizes, constant=False)
 
     @cached_property
-    def jacobian_search_error(self) -> NDArray[np.float64]:
+    def jacobian_search_error(self) -> Array:
         """How far Jacobians of ``network`` can be off that are computed from affine forms."""
         if self.has_exact_jacobians:
             return np.zeros((self.network.output_size, 1))
@@ -143,7 +143,7 @@ class Local:
                 sizes.append(rounding.absolute(layer.affine, sizes, constant))
         return sizes
 
-    def lift(self, point: NDArray[np.float64]) -> Vector:
+    def lift(self, point: Array) -> Vector:
         """A point of the original input space."""
         full = self.fixed.copy()
         full[self.free] = point

@@ -74,7 +74,7 @@ def spectral_norm(matrix: Matrix) -> float:
     return up_once(min(bound, bound * float(np.sqrt(found + losses[0]))))
 
 
-def faded(box: Range) -> float:
+def underflow_loss(box: Range) -> float:
     """What a row of coefficients on values in ``box`` can lose to underflow, one product each."""
     return float(2.0**-1070 * box.largest.sum())
 

@@ -21,7 +21,7 @@ from relunorm.arithmetic.floats import up
 from relunorm.arithmetic.rounding import Enclosure, pull, scaled, slopes_on
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range, inner_size
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.structure import Structure
 
@@ -83,7 +83,7 @@ def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[
     return DOUBLE, "float64"
 
 
-def narrow(network: Network) -> Network:
+def to_single(network: Network) -> Network:
     """The network with every number rounded to float32, as a float32 file will hold it.
 
     Convolutions stay convolutions: their kernels are what is rounded.
@@ -111,7 +111,7 @@ def narrow(network: Network) -> Network:
 
 
 def _rounded_structure(structure: Structure) -> Structure:
-    def rounded(array: NDArray[np.float64] | None, place: str) -> NDArray[np.float64] | None:
+    def rounded(array: Array | None, place: str) -> Array | None:
         return None if array is None else mx.narrowed(array, np.float32, place).astype(np.float64)
 
     return Structure(
@@ -172,10 +172,10 @@ class _Rounding:
     def __init__(self, network: Network, reach: Reach, dtype: Literal["float32", "float64"]):
         self.network = network
         self.unit, self.least = PRECISION[dtype]
-        self.narrow = dtype == "float32"
+        self.is_single = dtype == "float32"
         size = reach.span
         self.sizes = [size]
-        self.errors = [self.unit * size + self.least if self.narrow else np.zeros(len(size))]
+        self.errors = [self.unit * size + self.least if self.is_single else np.zeros(len(size))]
         self.local: list[Vector] = []
         self.after: list[Vector] = []
         self.slopes: list[tuple[Vector, Vector]] = []
@@ -234,7 +234,7 @@ class _Rounding:
             weight, reached = abs(matrix), self.sizes[source] + self.errors[source]
             carried = carried + weight @ self.errors[source]
             volume = volume + weight @ reached
-            if self.narrow:
+            if self.is_single:
                 rounded = rounded + self._stored(matrix) @ reached
         local = up(share * volume + rounded + 2 * count * self.least, inner_size(affine))
         local = np.where(fits, local, np.inf)
@@ -242,7 +242,7 @@ class _Rounding:
 
     def _stored(self, numbers: Matrix) -> Matrix:
         """How far each number is from the one that is stored; the difference is exact."""
-        if not self.narrow:
+        if not self.is_single:
             return 0.0 * numbers
         with np.errstate(over="ignore"):  # too large for float32: the bound is infinite
             return abs(numbers - numbers.astype(np.float32).astype(np.float64))

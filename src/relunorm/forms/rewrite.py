@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.layer import whole
 
@@ -178,7 +178,7 @@ def stacked(parts: Sequence[Affine]) -> Affine:
     return Affine(terms, np.concatenate([part.bias for part in parts]))
 
 
-def dense_rows(affine: Affine) -> NDArray[np.float64]:
+def dense_rows(affine: Affine) -> Array:
     """All coefficients of the map side by side, in order of the sources, without the bias."""
     parts = [mx.dense(m) for m in affine.terms.values()]
     return np.hstack(parts) if parts else np.zeros((affine.size, 0))

@@ -17,7 +17,7 @@ from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.comparison.shallow import ShallowForm
 from relunorm.forms.outward import Range, proved_bounds, quick_bounds, unit_ranges
-from relunorm.forms.precision import narrow
+from relunorm.forms.precision import to_single
 from relunorm.forms.relation.match import Forced, relate
 from relunorm.forms.relation.on_demand import Asking, relate_on_demand
 from relunorm.forms.removal.channels import reduce_channels
@@ -125,7 +125,7 @@ class Job:
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
         result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
         if self.dtype == "float32":
-            result = narrow(result)
+            result = to_single(result)
         certificate = None
         if reach is not None:
             forced = _linearised(straight) if budget and whole is None else Forced()

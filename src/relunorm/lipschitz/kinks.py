@@ -27,7 +27,7 @@ from relunorm import matrix as mx
 from relunorm.arithmetic.rounding import absolute, path_sums
 from relunorm.domain import Domain
 from relunorm.lipschitz.norms import ROUNDOFF
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Network
 from relunorm.network.patterns import forms_under, slopes_under
 
@@ -36,8 +36,6 @@ UNDERFLOW = 2.0**-960
 
 #: Gradients of all units of a layer may take this many numbers.
 GRADIENT_ENTRIES = 1 << 21
-
-Array = NDArray[np.float64]
 
 
 def near_kink(network: Network, points: Array, domain: Domain | None) -> NDArray[np.bool_]:

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sl
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 
 #: Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
@@ -99,7 +98,7 @@ def operator_norm(matrix: Any, norm: float, deadline: Deadline | None = None) ->
     return round_up(float(np.max(sums)), sum(matrix.shape))
 
 
-def operator_norms(batch: NDArray[np.float64], norm: float) -> Vector:
+def operator_norms(batch: Array, norm: float) -> Vector:
     """The norms of a batch of dense matrices (n, rows, columns), to rounding (not rounded up)."""
     if norm == 2.0 and batch.shape[1] == 1:
         return np.sqrt(np.einsum("nrc,nrc->n", batch, batch))
@@ -108,14 +107,14 @@ def operator_norms(batch: NDArray[np.float64], norm: float) -> Vector:
     return np.abs(batch).sum(axis=1 + _summed(norm)).max(axis=1)
 
 
-def of_errors(sizes: NDArray[np.float64], norm: float) -> float:
+def of_errors(sizes: Array, norm: float) -> float:
     """The norm of a matrix with entries up to ``sizes``, to rounding, or more."""
     if norm == 2.0:
         return float(np.linalg.norm(sizes))
     return float(operator_norms(sizes[None], norm)[0])
 
 
-def matrix_size(errors: NDArray[np.float64], norm: float) -> float:
+def matrix_size(errors: Array, norm: float) -> float:
     """The norm of a matrix of errors, or of any matrix with these sums of rows."""
     sums = [float(errors.sum(axis=axis).max()) for axis in (0, 1)]
     size = float(np.sqrt(sums[0] * sums[1])) if norm == 2.0 else sums[_summed(norm)]
@@ -193,7 +192,7 @@ def _proved_root(gram: Any) -> float:
     return round_up(float(np.sqrt(guess * (1 + growth))), 8 * size)
 
 
-def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
+def is_positive_definite(matrix: Array) -> bool:
     """Proof that a symmetric matrix is positive definite, rounding included.
 
     A Cholesky factorisation that runs through on A - s I in floating point proves A positive

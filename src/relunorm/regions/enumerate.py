@@ -127,7 +127,8 @@ def _assemble(
     points = window.points(_join([b.points for b in batches], limit))
     polygons = None
     if batches[0].corners is not None:
-        ptr = joined_offsets([b.ptr for b in batches if b.ptr is not None])[: len(points) + 1]
+        counts = _join([np.diff(b.ptr) for b in batches if b.ptr is not None], limit)
+        ptr = np.concatenate([[0], np.cumsum(counts)])
         corners = _join([b.corners for b in batches if b.corners is not None], int(ptr[-1]))
         polygons = window.points(corners), ptr
     if budget.failures:
@@ -169,16 +170,3 @@ def _with_their_points(found: Regions) -> Regions:
 def _join(parts: list[NDArray[Any]], limit: int | None) -> NDArray[Any]:
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return whole if limit is None or len(whole) <= limit else whole[:limit]
-
-
-def joined_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The offsets of several flat arrays put one behind the other.
-
-    >>> joined_offsets([np.array([0, 3, 5]), np.array([0, 2])]).tolist()
-    [0, 3, 5, 7]
-    """
-    if len(parts) == 1:
-        return parts[0]
-    ends = np.cumsum([0, *(int(part[-1]) for part in parts)])
-    shifted = [part[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
-    return np.concatenate([*shifted, ends[-1:]]).astype(np.int64)

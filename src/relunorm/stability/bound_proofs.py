@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from relunorm.bounds.layers.linear import Slopes
 from relunorm.display.shown import entries
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 
 SCHEMA = "relunorm.bounds/3"
 
@@ -33,7 +34,7 @@ class SlopeProof:
 
     layer: int
     units: NDArray[np.intp]
-    signs: NDArray[np.float64]
+    signs: Array
     slopes: Slopes
     method: str = "slopes"
 
@@ -59,7 +60,7 @@ class SearchedProof:
     unit: int
     sign: int
     limit: float
-    tape: NDArray[np.float64]
+    tape: Array
     method: str = "search"
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class Proofs:
     """
 
     items: tuple[Proof, ...] = ()
-    box_duals: NDArray[np.float64] | None = field(default=None)
+    box_duals: Array | None = field(default=None)
     digest: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,11 +193,11 @@ def pack(array: NDArray[Any] | None) -> dict[str, Any] | None:
     }
 
 
-def _unpack(packed: dict[str, Any] | None) -> NDArray[np.float64] | None:
+def _unpack(packed: dict[str, Any] | None) -> Array | None:
     return None if packed is None else unpacked(packed)
 
 
-def unpacked(packed: dict[str, Any]) -> NDArray[np.float64]:
+def unpacked(packed: dict[str, Any]) -> Array:
     kind = {"float32": "<f4", "float64": "<f8"}[packed["dtype"]]
     try:
         raw = zlib.decompress(base64.b64decode(packed["data"], validate=True))

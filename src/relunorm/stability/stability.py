@@ -15,7 +15,7 @@ from relunorm.bounds.problem import Bounds, Problem, few_threads
 from relunorm.clock import LAST_MOMENT, Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.reach import reach_of
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.stability.bound_proofs import Proof, Proofs, SlopeProof
 from relunorm.stability.bound_replay import apply, rule_bounds
@@ -199,21 +199,18 @@ class _Search:
         for start in range(0, len(units), step):
             if self.clock.expired():
                 return
-            take = slice(start, start + step)
-            self._tune_some(index, units[take], signs[take], tighten)
-
-    def _tune_some(self, index: int, units: NDArray[np.intp], signs: Vector, tighten: bool) -> None:
-        found = optimize(
-            self.problem, self.bounds, index, units, signs,
-            iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
-        )  # fmt: skip
-        value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
-        now = self.bounds.sides(index, units, signs)
-        width = (self.bounds.upper[index] - self.bounds.lower[index])[units]
-        keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
-        if len(keep):
-            self._use(SlopeProof(index, units[keep], signs[keep], found.slopes.take(keep)))
-        self.witnesses.add(found.point)
+            some, side = units[start : start + step], signs[start : start + step]
+            found = optimize(
+                self.problem, self.bounds, index, some, side,
+                iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
+            )  # fmt: skip
+            value = linear_upper(self.problem, self.bounds, index, some, side, found.slopes)
+            now = self.bounds.sides(index, some, side)
+            width = (self.bounds.upper[index] - self.bounds.lower[index])[some]
+            keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
+            if len(keep):
+                self._use(SlopeProof(index, some[keep], side[keep], found.slopes.take(keep)))
+            self.witnesses.add(found.point)
 
     def _linear_programmes(self, index: int, sides: Sides) -> None:
         """The triangle relaxation of each side, one model with changing objectives."""
@@ -281,7 +278,7 @@ class _Search:
         return self.witnesses.shows(index, unit, sign)
 
 
-def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
+def inward(domain: Domain, points: Array) -> Array:
     """A solver's points and copies moved slightly to the centre, so that some surely lie inside."""
     if domain.as_box is not None:
         return points

@@ -12,7 +12,7 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.display.shown import Shown, entries
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.witness import Witnesses
@@ -50,17 +50,17 @@ class LayerStability:
     verdict: NDArray[np.str_]
     method: NDArray[np.str_]
     margin: Vector
-    points: NDArray[np.float64]
+    points: Array
     at_active: NDArray[np.intp]
     at_inactive: NDArray[np.intp]
 
     @property
-    def witness_active(self) -> NDArray[np.float64]:
+    def witness_active(self) -> Array:
         """Per unit an input where it is surely > 0; a row of NaN where none is known."""
         return np.where(self.at_active[:, None] >= 0, self.points[self.at_active], np.nan)
 
     @property
-    def witness_inactive(self) -> NDArray[np.float64]:
+    def witness_inactive(self) -> Array:
         """Per unit an input where it is surely < 0; a row of NaN where none is known."""
         return np.where(self.at_inactive[:, None] >= 0, self.points[self.at_inactive], np.nan)
 

@@ -116,21 +116,12 @@ class Witnesses:
         for start in range(0, len(units), step):
             if self.clock.expired():
                 return
-            take = slice(start, start + step)
-            self._climb(layer, units[take], signs[take], starts, rng)
-
-    def _climb(
-        self,
-        layer: int,
-        units: NDArray[np.intp],
-        signs: Vector,
-        starts: int,
-        rng: np.random.Generator,
-    ) -> None:
-        own = self.at[layer][(signs > 0).astype(int), units]
-        fresh = start_points(self.domain, len(units) * (starts - 1), rng)[1:]
-        points = np.concatenate([self.points[own], fresh])
-        self.climb_from(layer, points, np.resize(units, len(points)), np.resize(signs, len(points)))
+            some, side = units[start : start + step], signs[start : start + step]
+            own = self.at[layer][(side > 0).astype(int), some]
+            fresh = start_points(self.domain, len(some) * (starts - 1), rng)[1:]
+            points = np.concatenate([self.points[own], fresh])
+            count = len(points)
+            self.climb_from(layer, points, np.resize(some, count), np.resize(side, count))
 
     def climb_from(self, layer: int, points: Array, units: NDArray[np.intp], signs: Vector) -> None:
         """Climb signs[i] * z[units[i]] from points[i]; a side stops at its first positive point."""

@@ -23,7 +23,7 @@ from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term, geometry_of, term_of
 from relunorm.embedded.proof.distance import Change, Rounding
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.layer import Kind
 
@@ -98,7 +98,7 @@ class FloatNetwork(Layered):
         """
         return self._run(inputs, _from_left_to_right)
 
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+    def predict(self, inputs: ArrayLike) -> Array:
         """Inputs to outputs in single precision, sums in whatever order is fast."""
         fast = self._run(inputs, lambda total, value, matrix: total + value @ matrix.T)
         return fast.astype(np.float64)

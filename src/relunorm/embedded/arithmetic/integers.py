@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.embedded.arithmetic.terms import Integers, Layered, Rows, Term
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.network.layer import Kind
 
@@ -178,11 +179,11 @@ class IntegerProgram(IntegerInputs, ABC):
     def __call__(self, inputs: ArrayLike) -> Integers:
         """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
 
-    def dequantize(self, outputs: ArrayLike) -> NDArray[np.float64]:
+    def dequantize(self, outputs: ArrayLike) -> Array:
         """Integer outputs as real numbers."""
         return np.ldexp(np.asarray(outputs, dtype=np.float64), -self.output_exponent)
 
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+    def predict(self, inputs: ArrayLike) -> Array:
         """Real inputs to real outputs, by way of integers."""
         return self.dequantize(self(self.quantize(inputs)))
 
@@ -294,7 +295,7 @@ def real_map(network: IntegerNetwork, affine: IntegerMap) -> Affine:
     return Affine(terms, _real(affine.bias, -affine.exponent))
 
 
-def _real(integers: Integers, power: Integers) -> NDArray[np.float64]:
+def _real(integers: Integers, power: Integers) -> Array:
     floats = integers.astype(np.float64)
     if not (np.abs(floats) < 2.0**63).all() or (floats.astype(np.int64) != integers).any():
         raise InvalidInputError("an integer of the tables is not a float")

@@ -32,7 +32,7 @@ from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, roun
 from relunorm.embedded.proof.layerwise import Sums, Walk, after_activation, overflow
 from relunorm.errors import InvalidInputError
 from relunorm.io.graph.windows import Convolution
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Network
 
 #: No exponent goes beyond this, so that 2^s and 2^-s are floats with room to spare.
@@ -319,7 +319,7 @@ class _Builder:
         raise InvalidInputError("a sum fits no accumulator")
 
 
-def _spread(box: Box, count: int = 128) -> NDArray[np.float64]:
+def _spread(box: Box, count: int = 128) -> Array:
     """Random points and corners of a box."""
     rng = np.random.default_rng(0)
     corners = np.where(rng.random((count, box.dimension)) < 0.5, box.lo, box.hi)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.graph.windows import Convolution, convolution, recover_convolution
-from relunorm.matrix import Matrix
+from relunorm.matrix import Array, Matrix
 from relunorm.network import Affine, Network
 from relunorm.network.structure import Geometry
 
@@ -274,7 +274,7 @@ def term_from(geometry: dict[str, Any], tables: dict[str, Integers]) -> Term:
     raise InvalidInputError(f"a term has kind {kind!r}, expected dense, kernel or listed")
 
 
-def rounded(values: NDArray[np.float64], exponent: Integers) -> Integers:
+def rounded(values: Array, exponent: Integers) -> Integers:
     """``round(values * 2^exponent)`` to the nearest integer; scaling by 2^e is exact."""
     scaled = np.ldexp(values, exponent.astype(np.int32))
     if len(scaled) and not np.abs(scaled).max(initial=0.0) < 2.0**62:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,6 +272,13 @@ class CFile(ABC):
             "    return best;",
             "}",
         ]
+
+
+def table_of(tables: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """A table that was read back from a program."""
+    if name not in tables:
+        raise InvalidInputError(f"the program has no table {name}")
+    return tables[name]
 
 
 def flash_bytes(tables: Tables) -> int:

@@ -27,9 +27,10 @@ from relunorm.domain.reach import Reach, reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.c_file import CFile, Options, Tables, number
+from relunorm.embedded.c.c_file import CFile, Options, Tables, number, table_of
 from relunorm.embedded.proof.cutting import Bounds, apart
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
 
 #: What the structure of a program holds of its inputs, besides their type.
@@ -133,7 +134,7 @@ class Piecewise(IntegerProgram):
         return Bounds(sides[0], np.maximum(*sides))
 
     @abstractmethod
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """Points between the pieces, where integers stand next to each other that differ most."""
 
 
@@ -219,7 +220,7 @@ class Pieces(Piecewise):
         )
         return [int(c) - int(m) * first for c, m in pairs]
 
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """The last and the first number of neighbouring pieces, and the ends."""
         ends = np.concatenate([self.first, self.first - 1, self.input_high])
         return np.ldexp(ends.astype(np.float64), -int(self.input_exponent[0]))[:, None]
@@ -270,7 +271,7 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
             )
 
 
-def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
+def _rounded(values: Array, exponent: int) -> Integers:
     scaled = np.ldexp(values, exponent)
     if not np.abs(scaled).max(initial=0.0) < 2.0**60:
         return np.zeros(0, dtype=np.int64)
@@ -329,10 +330,8 @@ def pieces_from(
     structure: dict[str, Any], tables: dict[str, NDArray[Any]], name: str, network: Network
 ) -> Pieces:
     """The program with this structure and these tables."""
-    names = [f"{name}_{part}" for part in ("first", "start", "slope")]
-    if missing := [n for n in names if n not in tables]:
-        raise InvalidInputError(f"the program has no table {missing[0]}")
-    first, start, slope = (tables[n] for n in names)
+    parts = ("first", "start", "slope")
+    first, start, slope = (table_of(tables, f"{name}_{part}") for part in parts)
     outputs = int(structure["outputs"])
     if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
         raise InvalidInputError("the tables of the pieces do not fit each other")

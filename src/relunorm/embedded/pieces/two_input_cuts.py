@@ -12,22 +12,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.pieces.two_inputs import (
-    PieceTree,
-    Polygon,
-    clip,
-    rectangle,
-)
+from relunorm.embedded.pieces.two_inputs import PieceTree, Polygon, clip, rectangle
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Affine, Network
-
-Array = NDArray[np.float64]
 
 #: More pieces than this are refused: the tables would take tens of thousands of bytes.
 MOST_PIECES = 4096

@@ -20,16 +20,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relunorm.domain import Box
 from relunorm.domain.reach import Reach
 from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.embedded.arithmetic.terms import Integers
-from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant
+from relunorm.embedded.c.c_file import CFile, Options, Tables, index_type, is_constant, table_of
 from relunorm.embedded.pieces.one_input import Piecewise, numbers_from
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 
 Point = tuple[Fraction, Fraction]
@@ -61,7 +61,7 @@ def clip(polygon: Polygon, normal: Sequence[int], offset: Fraction | int) -> Pol
 class PolygonReach(Reach):
     """A polygon as the bounds see it: its corners, each rounded to the nearest floats."""
 
-    corners: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+    corners: Array = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def operations(self) -> int:
@@ -183,7 +183,7 @@ class PieceTree(Piecewise):
     def constants(self, piece: int) -> list[int]:
         return self.start[piece].tolist()
 
-    def borders(self) -> NDArray[np.float64]:
+    def borders(self) -> Array:
         """The corners of all leaves, and the integers around them."""
         exact = {point for _, polygon in leaves_of(self, wide=False) for point in polygon}
         corners = np.array([[float(v) for v in point] for point in exact])
@@ -270,13 +270,10 @@ def tree_from(
 ) -> Any:
     """The program with this structure and these tables."""
     nodes, outputs = int(structure["nodes"]), int(structure["outputs"])
-    names = ["start", "slope", *(["wall", "threshold", "follow"] if nodes else [])]
-    if missing := [n for n in names if f"{name}_{n}" not in tables]:
-        raise InvalidInputError(f"the program has no table {name}_{missing[0]}")
-    start, slope = tables[f"{name}_start"], tables[f"{name}_slope"]
+    start, slope = (table_of(tables, f"{name}_{part}") for part in ("start", "slope"))
     wall, threshold, follow = (
-        tables[f"{name}_{n}"] if nodes else np.zeros(0, dtype=np.int64)
-        for n in ("wall", "threshold", "follow")
+        table_of(tables, f"{name}_{part}") if nodes else np.zeros(0, dtype=np.int64)
+        for part in ("wall", "threshold", "follow")
     )
     leaves = nodes + 1
     sizes = (len(start), len(slope), len(wall), len(threshold), len(follow))

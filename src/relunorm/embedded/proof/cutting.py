@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.best_first import Parts
@@ -22,7 +21,7 @@ from relunorm.domain import Box
 from relunorm.domain.reach import Reach, reach_of
 from relunorm.embedded.proof.distance import Change, Difference, difference
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.bound_replay import rule_bounds
 
@@ -52,7 +51,7 @@ class Bounds:
 
 
 def bound_part(
-    network: Network, change: Change, box: Box, rows: NDArray[np.float64], away: bool = False
+    network: Network, change: Change, box: Box, rows: Array, away: bool = False
 ) -> tuple[Bounds, Difference]:
     """The bounds over one box in one go."""
     problem = Problem(network, reach_of(box))
@@ -77,7 +76,7 @@ def cut(
     network: Network,
     change: Change,
     box: Box,
-    rows: NDArray[np.float64],
+    rows: Array,
     *,
     parts: int,
     goal: float | None = None,
@@ -128,9 +127,7 @@ def cut(
     return _join([part.what[1] for part in open_]), _preorder(open_.cuts)
 
 
-def replay_cuts(
-    network: Network, change: Change, box: Box, rows: NDArray[np.float64], cuts: list[Any]
-) -> Bounds:
+def replay_cuts(network: Network, change: Change, box: Box, rows: Array, cuts: list[Any]) -> Bounds:
     """The bounds that stored cuts prove.
 
     Raises:
@@ -204,7 +201,7 @@ def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector, Reach
     return lower, upper, bounds
 
 
-def apart(network: Network, slope: NDArray[np.float64], constant: Vector, reach: Reach) -> Vector:
+def apart(network: Network, slope: Array, constant: Vector, reach: Reach) -> Vector:
     """A bound of ``|network(x) - (slope x + constant)|`` for every output, over a reach.
 
     The numbers of the affine map may be rounded to the nearest floats.

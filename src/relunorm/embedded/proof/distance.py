@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up, slack
 from relunorm.bounds.layers.intervals import interval_bounds, signed_parts
@@ -26,10 +25,8 @@ from relunorm.bounds.pairs.linear import Ends, LayerBounds, PairedBounds, larges
 from relunorm.bounds.pairs.pair import PairedMap
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.lipschitz.norms import operator_norm
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network.layer import Affine
-
-Array = NDArray[np.float64]
 
 
 class Rounding(ABC):

@@ -223,6 +223,10 @@ def _followed(reach: Reach, networks: Sequence[Network]) -> Recomputed:
     return Recomputed(np.full(first.output_size, upper), [], errors)
 
 
+#: What a relation holds of every unit besides its kind.
+_PARTS = {"block": np.intp, "index": np.intp, "factor": np.float64, "constant": np.float64}
+
+
 class _Recorded:
     """Reads the relation of each layer from a certificate."""
 
@@ -234,14 +238,8 @@ class _Recorded:
     ) -> Relation:
         entry = self.packed[len(side.forms)]
         kind = np.array([KINDS.index(name) for name in entry["kind"]], dtype=np.int8)
-        relation = Relation(
-            kind,
-            np.array(entry["block"], dtype=np.intp),
-            np.array(entry["index"], dtype=np.intp),
-            np.array(entry["factor"], dtype=np.float64),
-            np.array(entry["constant"], dtype=np.float64),
-        )
-        parts = (relation.block, relation.index, relation.factor, relation.constant)
+        parts: list[Any] = [np.array(entry[part], dtype=of) for part, of in _PARTS.items()]
+        relation = Relation(kind, *parts)
         if any(part.shape != (form.size,) for part in (kind, *parts)):
             raise InvalidInputError(
                 f"layer {len(side.forms)}: the certificate relates {len(kind)} units, the network "
@@ -253,13 +251,8 @@ class _Recorded:
 
 
 def _pack(relation: Relation) -> dict[str, Any]:
-    return {
-        "kind": [KINDS[k] for k in relation.kind],
-        "block": relation.block.tolist(),
-        "index": relation.index.tolist(),
-        "factor": relation.factor.tolist(),
-        "constant": relation.constant.tolist(),
-    }
+    parts = {name: getattr(relation, name).tolist() for name in _PARTS}
+    return {"kind": [KINDS[k] for k in relation.kind], **parts}
 
 
 def _bounds(

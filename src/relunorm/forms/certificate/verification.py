@@ -20,6 +20,7 @@ from relunorm.forms.certificate.schema import check_document
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts
+from relunorm.matrix import Array
 from relunorm.network import Network
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.
@@ -214,7 +215,7 @@ def _contradiction(
 
 
 def _claimed(
-    certificate: Certificate, networks: Sequence[Network], points: NDArray[np.float64]
+    certificate: Certificate, networks: Sequence[Network], points: Array
 ) -> NDArray[np.bool_]:
     """Points about which something is claimed: no exception comes near its threshold there."""
     result = np.ones(len(points), dtype=bool)

@@ -143,11 +143,7 @@ class SameClass:
 
 
 def same_class(
-    first: Network,
-    second: Network,
-    domain: Domain,
-    points: Array,
-    clock: Clock,
+    first: Network, second: Network, domain: Domain, points: Array, clock: Clock
 ) -> SameClass:
     """Compare the classes of two networks over a domain.
 

@@ -12,7 +12,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, reading, rows, scaled
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Layer, Network
 
 
@@ -74,9 +74,7 @@ class _Arranging:
         self.moves[value] = targets, worth
         return self.rewriter.layers[-1]
 
-    def _order(
-        self, k: int, keys: NDArray[np.float64], exponent: NDArray[np.intp]
-    ) -> NDArray[np.intp]:
+    def _order(self, k: int, keys: Array, exponent: NDArray[np.intp]) -> NDArray[np.intp]:
         """Units sorted by their rows; equal rows by what reads them.
 
         How an entry is read is a sum over its readers of a mark of the weight and of the reader's
@@ -198,7 +196,7 @@ def _same(first: Affine, second: Affine) -> bool:
     )
 
 
-def _standard(affine: Affine) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _standard(affine: Affine) -> tuple[NDArray[np.intp], Array]:
     """Binary exponents of the rows' largest entries, and the scaled rows with their biases."""
     table = np.column_stack([dense_rows(affine), affine.bias])
     largest = np.abs(table).max(axis=1)

@@ -22,7 +22,7 @@ from relunorm.forms.precision import is_single
 from relunorm.forms.relation.relate import Walk, proportion
 from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side
 from relunorm.forms.rewrite import rows
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Activation, Affine, Network
 
 #: Within one network units count as copies when they agree to this share of their magnitude.
@@ -79,7 +79,7 @@ class Matcher:
     def __init__(self, forced: Forced, alike: float = ALIKE, same: float = SAME):
         self.forced = forced
         self.alike, self.same = alike, same
-        self.directions: list[NDArray[np.float64]] = []
+        self.directions: list[Array] = []
         self.trees: dict[int, Any] = {}  # of the finished blocks
 
     def __call__(
@@ -131,7 +131,7 @@ class Matcher:
         but: NDArray[np.bool_] | None = None,
     ) -> None:
         """Units whose row is a multiple of a basis function's row, to a share of its size."""
-        keys: NDArray[np.float64] | None = None
+        keys: Array | None = None
         for number in _by_depth(walk, len(side.forms)):
             block = walk.blocks[number]
             free = relation.kind == NEW
@@ -191,10 +191,7 @@ class Matcher:
         same, turned = (np.abs(keys[doubles] - s * keys[heads]).sum(axis=1) for s in (1.0, -1.0))
         sign = np.where(same < turned, 1.0, -1.0)
         ours, theirs = rows(form, doubles), rows(form, heads)
-        factor = sign * proportion(ours, theirs, walk.ranges)
-        gap = walk.gap(ours, theirs, sign * factor)
-        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
-        good = (gap <= self.same * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+        factor, good = _alike(walk, ours, theirs, sign, self.same)
         return doubles[good], heads[good], factor[good], sign[good]
 
     def _carried(
@@ -250,16 +247,13 @@ class Matcher:
         if not len(near):
             return
         ours, theirs = rows(form, units[near]), rows(known, pair[near])
-        factor = sign[near] * proportion(ours, theirs, walk.ranges)
-        gap = walk.gap(ours, theirs, sign[near] * factor)
-        size = walk.gap(ours, theirs, np.zeros(len(near)))
-        good = (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+        factor, good = _alike(walk, ours, theirs, sign[near], share)
         chosen = units[near[good]]
         relation.kind[chosen] = np.where(sign[near[good]] > 0, SCALED, OPPOSITE)
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
         relation.factor[chosen] = factor[good]
 
-    def _keys(self, walk: Walk, form: Affine) -> NDArray[np.float64]:
+    def _keys(self, walk: Walk, form: Affine) -> Array:
         """Projections of the rows, as functions of how far each basis function is from its middle.
 
         Divided by the row's l1 norm in the same measure. Coordinates that cannot move drop out.
@@ -283,19 +277,29 @@ class Matcher:
         return np.where(np.isfinite(keys), keys, 0.0)
 
 
+def _alike(
+    walk: Walk, ours: Affine, theirs: Affine, sign: Vector, share: float
+) -> tuple[Vector, NDArray[np.bool_]]:
+    """Factors between rows whose signs are known, and where they agree to a share of their size."""
+    factor = sign * proportion(ours, theirs, walk.ranges)
+    gap = walk.gap(ours, theirs, sign * factor)
+    size = walk.gap(ours, theirs, np.zeros(len(sign)))
+    return factor, (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+
+
 def _by_depth(walk: Walk, layer: int) -> list[int]:
     """The blocks, those of the same layer first: there a copy has its units."""
     depth = [0, *(k for side in walk.sides for k in range(len(side.forms)))]
     return sorted(range(len(walk.blocks)), key=lambda number: abs(depth[number] - layer))
 
 
-def _tree(keys: NDArray[np.float64]) -> Any:
+def _tree(keys: Array) -> Any:
     from scipy.spatial import KDTree
 
     return KDTree(keys)
 
 
-def _nearest(tree: Any, keys: NDArray[np.float64]) -> tuple[NDArray[np.intp], Vector, Vector]:
+def _nearest(tree: Any, keys: Array) -> tuple[NDArray[np.intp], Vector, Vector]:
     """For every row the nearest known row, the sign that makes it so, and the distance."""
     same, there = tree.query(keys)
     flipped, opposite = tree.query(-keys)
@@ -332,7 +336,7 @@ def _centered(walk: Walk, form: Affine) -> Affine:
     return Affine(form.terms, middle)
 
 
-def _leaders(keys: NDArray[np.float64], near: float) -> NDArray[np.intp]:
+def _leaders(keys: Array, near: float) -> NDArray[np.intp]:
     """For every row the first row that is the same up to sign."""
     flip = np.sign(keys[:, :1])
     oriented = keys * np.where(flip == 0, 1.0, flip)

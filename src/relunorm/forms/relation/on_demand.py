@@ -23,6 +23,7 @@ from relunorm.forms.precision import is_single
 from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import NEW, OPPOSITE, SCALED, Relation, Side
+from relunorm.matrix import Array
 from relunorm.network import Activation, Network
 from relunorm.stability.bound_proofs import Proofs
 from relunorm.stability.query import Query
@@ -50,10 +51,10 @@ class Asking:
     nodes: int = NODES
 
     @classmethod
-    def about(cls, network: Network, reach: Reach, points: NDArray[np.float64]) -> Asking:
+    def about(cls, network: Network, reach: Reach, points: Array) -> Asking:
         """Nothing asked yet."""
         seen = []
-        values: list[NDArray[np.float64]] = [points]
+        values: list[Array] = [points]
         for layer in network.layers:
             z = layer.affine(values)
             size = 1e-9 * np.abs(z).max(axis=0, initial=0.0)  # rounding noise is no side

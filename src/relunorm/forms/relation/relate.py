@@ -143,7 +143,7 @@ class Walk:
             for k, piece in inner.terms.items():
                 product = matrix if source == 0 else multiply(matrix, piece)
                 terms[k] = mx.add(terms[k], product) if k in terms else product
-                error += matrix.shape[1] * outward.faded(self.ranges[k])
+                error += matrix.shape[1] * outward.underflow_loss(self.ranges[k])
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
         error, both = outward.up(error, depth), outward.up(error + carried, depth)
         return form, both, balls.plus(ErrorBalls.ball(outward.euclidean(error)))
@@ -199,7 +199,7 @@ class Walk:
             terms[k] = mx.add(matrix, terms[k]) if k in terms else matrix
         form = Affine(terms, left.bias + scaled_right.bias)
         sizes = [outward.magnitude(part, self.ranges) for part in (left, scaled_right)]
-        lost = sum(outward.faded(self.ranges[k]) for k in right.terms)
+        lost = sum(outward.underflow_loss(self.ranges[k]) for k in right.terms)
         return form, outward.up(4 * outward.UNIT * (sizes[0] + sizes[1]) + lost, 4)
 
     def gap(self, left: Affine, right: Affine, factors: Vector) -> Vector:
@@ -274,7 +274,7 @@ class Walk:
         value_error += np.abs(on_form) * (
             error + 4 * outward.UNIT * outward.magnitude(form, self.ranges)
         )
-        value_error += sum(outward.faded(self.ranges[k]) for k in form.terms)
+        value_error += sum(outward.underflow_loss(self.ranges[k]) for k in form.terms)
         value_error += np.where(on_form != 0, 2 * outward.UNIT * np.abs(relation.constant), 0.0)
         picked = [
             Affine(

@@ -31,6 +31,7 @@ from relunorm.forms.removal.reduced import (
     nothing_known,
 )
 from relunorm.forms.removal.sweeps import remove
+from relunorm.matrix import Array
 from relunorm.network import Activation, Affine, Layer, Network, whole
 from relunorm.network.structure import Step, Structure
 
@@ -288,17 +289,15 @@ class _State:
 class _Found:
     """New rows, and how the old channels are made of the new: spread @ new + constant."""
 
-    weight: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    constant: NDArray[np.float64]
+    weight: Array
+    bias: Array
+    spread: Array
+    constant: Array
     kept: list[int]
 
 
 def _reduced(
-    parts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64], Activation]],
-    rules: Rules,
-    architecture: Architecture,
+    parts: Sequence[tuple[Array, Array, Activation]], rules: Rules, architecture: Architecture
 ) -> _Found | None:
     """One layer that does what the given ones do, if there is one."""
     size = len(parts[-1][0])

@@ -15,7 +15,7 @@ from relunorm import matrix as mx
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range, span
 from relunorm.forms.rewrite import dense_rows, rows
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Affine
 
 #: Rows of l1 norm 1 count as equal when no entry differs by more than this.
@@ -100,7 +100,7 @@ def _orientation(table: Matrix) -> Vector:
     return result
 
 
-def orientation(rows: NDArray[np.float64]) -> Vector:
+def orientation(rows: Array) -> Vector:
     """+1 or -1 per row so that its first entry of at least half the largest is positive.
 
     "The first non-zero entry" would flip on rounding noise; this rule does not unless two entries
@@ -118,9 +118,7 @@ def _runs(keys: Vector, reach: float) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in pairwise(edges) if b - a > 1]
 
 
-def _split(
-    rows: NDArray[np.float64], members: NDArray[np.intp], near: Vector
-) -> list[NDArray[np.intp]]:
+def _split(rows: Array, members: NDArray[np.intp], near: Vector) -> list[NDArray[np.intp]]:
     """Groups of members that agree entry by entry with the group's first member."""
     groups, rest = [], members
     while len(rest) > 1:
@@ -131,7 +129,7 @@ def _split(
     return groups
 
 
-def _first(rows: NDArray[np.float64], sign: Vector, group: NDArray[np.intp]) -> int:
+def _first(rows: Array, sign: Vector, group: NDArray[np.intp]) -> int:
     """The largest of the rows that point to the standard side, the first of equal ones."""
     table = rows[group]
     keys = table[:, (table != table[0]).any(axis=0)]  # equal columns decide nothing
@@ -155,7 +153,7 @@ class Carriers:
     """
 
     affine: Affine
-    spread: NDArray[np.float64]
+    spread: Array
     constant: Vector
     survivors: NDArray[np.intp]
 
@@ -163,7 +161,7 @@ class Carriers:
 def carriers(
     linear: Affine,
     slope: Vector,
-    readers: Sequence[NDArray[np.float64]],
+    readers: Sequence[Array],
     boxes: Sequence[Range],
     reach: Reach | None,
     mixed: NDArray[np.bool_],
@@ -196,7 +194,7 @@ def carriers(
 def _fewest(
     linear: Affine,
     slope: Vector,
-    readers: Sequence[NDArray[np.float64]],
+    readers: Sequence[Array],
     boxes: Sequence[Range],
     reach: Reach | None,
 ) -> Carriers:
@@ -215,9 +213,7 @@ def _fewest(
     return Carriers(linear, np.eye(count), np.zeros(count), np.arange(count))
 
 
-def _independent(
-    matrix: NDArray[np.float64],
-) -> tuple[NDArray[np.intp], NDArray[np.float64]] | None:
+def _independent(matrix: Array) -> tuple[NDArray[np.intp], Array] | None:
     """Columns p and coefficients X with matrix = matrix[:, p] X, X[:, p] = I; None if it is not."""
     from scipy.linalg import qr, solve_triangular
 
@@ -238,7 +234,7 @@ def _independent(
 
 
 def _pivots(
-    linear: Affine, slope: Vector, pivots: NDArray[np.intp], coefficients: NDArray[np.float64]
+    linear: Affine, slope: Vector, pivots: NDArray[np.intp], coefficients: Array
 ) -> Carriers:
     kept = rows(linear, pivots)
     spread = (coefficients.T * slope[:, None]) / slope[pivots]
@@ -251,7 +247,7 @@ def _mixtures(
     linear: Affine,
     slope: Vector,
     pivots: NDArray[np.intp],
-    coefficients: NDArray[np.float64],
+    coefficients: Array,
     boxes: Sequence[Range],
     reach: Reach,
 ) -> Carriers:

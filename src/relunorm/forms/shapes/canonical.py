@@ -25,7 +25,7 @@ from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straigh
 from relunorm.forms.removal.sweeps import remove
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
 from relunorm.forms.shapes.rescaling import snapped
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Affine, Network
 
 
@@ -169,7 +169,7 @@ def product(left: Matrix, right: Matrix, clock: Clock = NO_LIMIT) -> Matrix:
     return np.concatenate(blocks)
 
 
-def _block(left: Matrix, b: Any, clock: Clock) -> NDArray[np.float64]:
+def _block(left: Matrix, b: Any, clock: Clock) -> Array:
     """`product` for some rows, dense."""
     a = mx.dense(left)
     high = np.zeros((a.shape[0], b.shape[1]))
@@ -206,18 +206,18 @@ def tidy_product(left: Matrix, right: Matrix) -> Matrix:
     return np.where(noise, 0.0, result)
 
 
-def row_sums(matrix: NDArray[np.float64]) -> Vector:
+def row_sums(matrix: Array) -> Vector:
     """The sum of every row in doubled precision, rounded once."""
     return mx.dense(product(matrix, np.ones((matrix.shape[1], 1)))).ravel()
 
 
-def _two_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+def _two_sum(a: Array, b: Array) -> tuple[NDArray, NDArray]:
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
 
 
-def _two_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+def _two_product(a: Array, b: Array) -> tuple[NDArray, NDArray]:
     value = a * b
     a_high, a_low = _halves(a)
     b_high, b_low = _halves(b)
@@ -225,7 +225,7 @@ def _two_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArra
     return value, error
 
 
-def _halves(a: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+def _halves(a: Array) -> tuple[NDArray, NDArray]:
     spread = _SPLIT * a
     high = spread - (spread - a)
     return high, a - high

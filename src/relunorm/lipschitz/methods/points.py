@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock
@@ -12,7 +11,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, of_errors, operator_norms
 from relunorm.lipschitz.search.windows import kink_radius
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 
 METHOD = "search"
@@ -57,57 +56,39 @@ def search(
     # without a domain half of the radius: about where the kink of a typical unit lies
     scale = domain.bounding_box.halfwidth.max() if domain is not None else kink_radius(network) / 2
     scale = float(scale) or 1.0
+
+    def evolved(points: Array, values: Vector, count: int, rounds: int) -> tuple[Array, Vector]:
+        """Rounds of moves from an elite of points; the last generation and its scores."""
+        for _ in range(rounds):
+            if clock.expired():
+                break
+            order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
+            elite, best = points[order], values[order]
+            base = elite[(rng.random(count) ** 2 * len(elite)).astype(int)]
+            moved = np.where(
+                rng.random((count, 1)) < 0.5,
+                _crossings(network, base, rng),
+                _moves(base, elite, scale, rng),
+            )
+            crossed = flips(network, elite, count // 2, rng)
+            moved[: len(crossed)] = crossed
+            moved = clipped(moved, domain)
+            points = np.concatenate([elite, moved])
+            values = np.concatenate([best, _scores(network, moved, norm, domain)])
+        return points, values
+
     # Separate populations first: one good region found early must not crowd out the others.
     parts = []
     for _ in range(ISLANDS):
-        parts.append(
-            _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, clock, rng)
-        )
+        points = _starts(network, domain, count // 4, scale, rng)
+        values = _scores(network, points, norm, domain)
+        parts.append(evolved(points, values, count // 4, 1 + rounds // 6))
         if clock.expired():
             break
-    points = np.concatenate([part[0] for part in parts])
-    values = np.concatenate([part[1] for part in parts])
-    points, values = _evolve(
-        network, domain, norm, (points, values), count, rounds // 2, scale, clock, rng
-    )
+    points, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    points, values = evolved(points, values, count, rounds // 2)
     top = int(np.argmax(values))
     return at_point(network, points[top], norm, domain), points[top]
-
-
-def _evolve(
-    network: Network,
-    domain: Domain | None,
-    norm: float,
-    start: tuple[NDArray[np.float64], Vector] | None,
-    count: int,
-    rounds: int,
-    scale: float,
-    clock: Clock,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], Vector]:
-    """Rounds of moves from an elite of points; the last generation and its scores."""
-    if start is None:
-        points = _starts(network, domain, count, scale, rng)
-        values = _scores(network, points, norm, domain)
-    else:
-        points, values = start
-    for _ in range(rounds):
-        if clock.expired():
-            break
-        order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
-        elite, best = points[order], values[order]
-        base = elite[(rng.random(count) ** 2 * len(elite)).astype(int)]
-        moved = np.where(
-            rng.random((count, 1)) < 0.5,
-            _crossings(network, base, rng),
-            _moves(base, elite, scale, rng),
-        )
-        crossed = flips(network, elite, count // 2, rng)
-        moved[: len(crossed)] = crossed
-        moved = clipped(moved, domain)
-        points = np.concatenate([elite, moved])
-        values = np.concatenate([best, _scores(network, moved, norm, domain)])
-    return points, values
 
 
 def at_point(network: Network, point: Vector, norm: float, domain: Domain | None = None) -> float:
@@ -124,7 +105,7 @@ def at_point(network: Network, point: Vector, norm: float, domain: Domain | None
 
 def _starts(
     network: Network, domain: Domain | None, count: int, scale: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+) -> Array:
     if domain is not None:
         return domain.sample(count, rng)
     directions = rng.standard_normal((count, network.input_size))
@@ -132,9 +113,7 @@ def _starts(
     return directions * scale * 10.0 ** rng.uniform(-2.0, 4.0, (count, 1))
 
 
-def _moves(
-    base: NDArray[np.float64], elite: NDArray[np.float64], scale: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _moves(base: Array, elite: Array, scale: float, rng: np.random.Generator) -> Array:
     """Steps of lengths over four decades, some along few axes, some along segments of the elite."""
     count, size = base.shape
     length = scale * 10.0 ** rng.uniform(-3.5, 0.5, (count, 1))
@@ -147,9 +126,7 @@ def _moves(
     return np.where(between[:, None], base + blend * (other - base), base + length * steps)
 
 
-def _crossings(
-    network: Network, base: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _crossings(network: Network, base: Array, rng: np.random.Generator) -> Array:
     """Walk along a random direction just past the kink of one of the nearest units."""
     count, size = base.shape
     direction = rng.standard_normal((count, size))
@@ -179,15 +156,13 @@ def _crossings(
     return base + (np.sign(reach) * length)[:, None] * direction
 
 
-def flips(
-    network: Network, elite: NDArray[np.float64], count: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def flips(network: Network, elite: Array, count: int, rng: np.random.Generator) -> Array:
     """Cross the kink of one unit along its own gradient: a coordinate search in patterns."""
     size, units = elite.shape[1], network.units
     if not units or FLIP_PARENTS * units * size > BATCH_ENTRIES:
         return elite[:0]
     parents = elite[:FLIP_PARENTS]
-    values: list[NDArray[np.float64]] = [parents]
+    values: list[Array] = [parents]
     rates = [np.broadcast_to(np.eye(size), (len(parents), size, size))]
     heights, gradients = [], []
     for layer in network.layers:
@@ -209,7 +184,7 @@ def flips(
     return parents[who] - (np.sign(z[who, unit]) * step)[:, None] * normal
 
 
-def clipped(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
+def clipped(points: Array, domain: Domain | None) -> Array:
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points
@@ -222,9 +197,7 @@ def clipped(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.fl
     return points
 
 
-def _scores(
-    network: Network, points: NDArray[np.float64], norm: float, domain: Domain | None
-) -> Vector:
+def _scores(network: Network, points: Array, norm: float, domain: Domain | None) -> Vector:
     """Norms of the Jacobians; -1 for points where some unit is within rounding of its kink."""
     values = operator_norms(network.jacobian(points), norm)
     near = np.flatnonzero(near_kink(network, points, domain))

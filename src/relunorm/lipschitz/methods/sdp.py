@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg as sl
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import Clock
 from relunorm.errors import InvalidNetworkError
 from relunorm.lipschitz.norms import is_positive_definite, round_up
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.regions.balance import to_size
 
@@ -60,12 +59,12 @@ class _Problem:
     """S(rho, t) in the coordinates z = (x, units): rows of U and V per unit, C for the outputs."""
 
     inputs: int
-    U: NDArray[np.float64]
-    V: NDArray[np.float64]
-    C: NDArray[np.float64]
+    U: Array
+    V: Array
+    C: Array
     layers: tuple[slice, ...]
 
-    def matrix(self, rho: float, t: Vector) -> NDArray[np.float64]:
+    def matrix(self, rho: float, t: Vector) -> Array:
         half = (self.U.T * t) @ self.V
         S = half + half.T - self.C.T @ self.C
         S[np.diag_indices(self.inputs)] += rho
@@ -136,7 +135,7 @@ def _problem(network: Network) -> _Problem:
             rows = dict(zip(rows, np.split(reduced_rows, cuts), strict=True))
     starts = inputs + np.concatenate(([0], np.cumsum([layer.width for layer in network.layers])))
 
-    def full(index: int) -> NDArray[np.float64]:
+    def full(index: int) -> Array:
         affine = [*network.maps][index]
         matrix = np.zeros((affine.size, inputs + network.units))
         for source, term in affine.terms.items():

@@ -29,10 +29,9 @@ from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.extrema.localize import Local
 from relunorm.lipschitz.search.steepest import steepest, steepest_norm
 from relunorm.lipschitz.search.windows import Window
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed
-
-Array = NDArray[np.float64]
 
 #: A sign that is not decided.
 OPEN = -1

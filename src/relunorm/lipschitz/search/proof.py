@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.arithmetic.floats import scaled_up
 from relunorm.clock import compiling
@@ -43,10 +42,11 @@ from relunorm.lipschitz.search.cells import (
     walls,
 )
 from relunorm.lipschitz.search.setting import Setting
-from relunorm.lipschitz.search.signs import narrow
+from relunorm.lipschitz.search.signs import tighten
 from relunorm.lipschitz.search.slopes import is_empty, new_place
 from relunorm.lipschitz.search.splits import halve, is_low
 from relunorm.lipschitz.search.windows import Window
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import to_size
 from relunorm.search.proofs.document import Document, decoded, encoded, finite
@@ -105,7 +105,7 @@ class SlopeProof(Document):
     digest: str
     domain: Domain | None
     claims: tuple[Claim, ...]
-    box_duals: NDArray[np.float64] | None = None
+    box_duals: Array | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tapes alone."""
@@ -351,7 +351,7 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
             if count < 0:
                 return DAMAGED
             constant = aim(net, nodes, unit, side) + place.margin * nodes.size[unit]
-            narrow(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
+            tighten(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
         elif mark == NEED:
             bits[unit] = 1 - side
             _raise(top, steepness(net, bits, nodes, place))

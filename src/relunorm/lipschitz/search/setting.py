@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.arithmetic.floats import SMALLEST, UNIT
@@ -25,10 +24,8 @@ from relunorm.lipschitz.norms import matrix_size, round_up
 from relunorm.lipschitz.search.cells import margin_of
 from relunorm.lipschitz.search.contacts import Contacts
 from relunorm.lipschitz.search.windows import HalfSpaces, Window, windows
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Affine, Network
-
-Array = NDArray[np.float64]
 
 #: With at most so many coordinates, a box in which more units than this change sign is halved.
 FEW_INPUTS, MANY_UNITS = 3, 100

@@ -216,7 +216,7 @@ def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
         status = over_cell(nodes, place)
         if status == STOPPED:
             return CUT_OFF
-        if status == EMPTY and contradict(nodes, place, tape, used):
+        if status == EMPTY and prove_empty(nodes, place, tape, used):
             return CLOSED
         if status != FOUND:
             continue
@@ -259,7 +259,7 @@ def reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
         record[RESUME] = at
         if status == STOPPED:
             return CUT_OFF
-        if status == EMPTY and contradict(nodes, place, tape, used):
+        if status == EMPTY and prove_empty(nodes, place, tape, used):
             return CLOSED
         if status != FOUND:
             continue
@@ -272,7 +272,7 @@ def reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
         if value <= 0.0 or value < worth:
             put_sign(tape, used, REACH, i, side)
             put_multipliers(nodes, tape, used, count)
-            narrow(bits, low, high, i, side, value)
+            tighten(bits, low, high, i, side, value)
         if bits[i] < 0 and reach <= least:
             record[UNIT], record[SIDE] = i, side
             return ASK
@@ -282,7 +282,7 @@ def reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
         status = over_cell(nodes, place)
         if status == STOPPED:
             return CUT_OFF
-        if status == EMPTY and contradict(nodes, place, tape, used):
+        if status == EMPTY and prove_empty(nodes, place, tape, used):
             return CLOSED
         remember(nodes)
     middle(nodes)
@@ -317,7 +317,7 @@ def deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
             status = reach_of(nodes, place, i, side, stop)
             if status == STOPPED:
                 return CUT_OFF
-            if status == EMPTY and contradict(nodes, place, tape, used):
+            if status == EMPTY and prove_empty(nodes, place, tape, used):
                 return CLOSED
             if status == FOUND:
                 remember(nodes)
@@ -327,12 +327,12 @@ def deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
                 if value <= 0.0:
                     put_sign(tape, used, REACH, i, side)
                     put_multipliers(nodes, tape, used, count)
-                    narrow(bits, low, high, i, side, value)
+                    tighten(bits, low, high, i, side, value)
     return ON
 
 
 @kernel_part
-def narrow(bits, low, high, i, side, value):  # type: ignore[no-untyped-def]
+def tighten(bits, low, high, i, side, value):  # type: ignore[no-untyped-def]
     """Take over a bound of a unit (side 1) or of its negative."""
     if side:
         high[i] = min(high[i], value)
@@ -365,18 +365,11 @@ def _multipliers(nodes):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
-def contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
+def prove_empty(nodes, place, tape, used):  # type: ignore[no-untyped-def]
     """Whether walls contradict each other for certain, after a programme said so."""
     work, m = nodes.work, nodes.whole[WALLS]
     row, _ = violated(
-        nodes.rows,
-        nodes.rhs,
-        m + nodes.whole[CUTS],
-        place.lo,
-        place.hi,
-        work.x,
-        FEASIBLE,
-        False,
+        nodes.rows, nodes.rhs, m + nodes.whole[CUTS], place.lo, place.hi, work.x, FEASIBLE, False
     )
     pivot_row(nodes.rows, row, work.inverse, work.pivot_row)
     count = 0

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box
@@ -56,11 +55,9 @@ from relunorm.lipschitz.search.signs import (
     explore,
 )
 from relunorm.lipschitz.search.windows import Window, bounded
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.search.proofs.tape import Tape
-
-Array = NDArray[np.float64]
 
 #: A node is left when its bound exceeds the best slope by at most this share of the largest one.
 CLOSE = 1e-10
@@ -186,11 +183,7 @@ class Slopes:
     def _ask(self) -> None:
         """Settle in rational arithmetic whether a side that the top node touches is empty."""
         record, nodes, used = self._record, self._nodes, self._used
-        top, unit, side = (
-            int(nodes.whole[COUNT]) - 1,
-            int(record[UNIT]),
-            int(record[SIDE]),
-        )
+        top, unit, side = (int(nodes.whole[COUNT]) - 1, int(record[UNIT]), int(record[SIDE]))
         basis = nodes.work.basis.tolist()
         record[RESUME] += 1
         if not is_empty(self._contacts, self._window, nodes, unit, side, basis):

@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Domain
-from relunorm.matrix import Vector
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 from relunorm.regions.kernels.pack import Packed, pack
 from relunorm.regions.search.window import homogenized
 
-HalfSpaces = tuple[NDArray[np.float64], Vector]
+HalfSpaces = tuple[Array, Vector]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class Window:
     columns: Vector
     lo: Vector
     hi: Vector
-    rows: NDArray[np.float64]
+    rows: Array
     rhs: Vector
     rates: Vector
     scale: Vector
@@ -90,9 +89,7 @@ def windows(
         )
 
 
-def _packed(
-    network: Network, embedding: NDArray[np.float64], offset: Vector
-) -> tuple[Packed, Vector]:
+def _packed(network: Network, embedding: Array, offset: Vector) -> tuple[Packed, Vector]:
     return pack(network, embedding, offset), pack(network, embedding, offset, True).weights
 
 

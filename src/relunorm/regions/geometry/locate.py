@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.kernels.pack import ROUNDING
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 ON_WALL = 64 * ROUNDING
 
 
-def pattern_beyond(
-    network: Network, points: NDArray[np.float64], directions: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def pattern_beyond(network: Network, points: Array, directions: Array) -> NDArray[np.bool_]:
     """The pattern at x + e d for infinitely small e > 0, row by row.
 
     Returns:
@@ -89,7 +88,7 @@ TRIES = 12
 CHUNK = 4096
 
 
-def locate(found: Regions, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+def locate(found: Regions, inputs: Array) -> NDArray[np.int64]:
     """See `Regions.locate`."""
     d = found.network.input_size
     if inputs.ndim != 2 or inputs.shape[1] != d:
@@ -120,8 +119,8 @@ class Facets(NamedTuple):
 
     owner: NDArray[np.int64]
     unit: NDArray[np.int64]
-    at: NDArray[np.float64]  # a point on the facet, in inputs
-    outward: NDArray[np.float64]  # the unit normal, in inputs
+    at: Array  # a point on the facet, in inputs
+    outward: Array  # the unit normal, in inputs
     beyond: NDArray[np.bool_]  # the pattern across
 
 

@@ -3,11 +3,7 @@
 A cell is the list of its corners, each with the set of walls it lies on (`corners`). A unit cuts
 the cell when its form changes sign among the corners, so no linear programme is needed.
 
-How to call it (``net`` from `pack.pack` by columns)::
-
-    search = new_search(net, corners, walls)                   # the domain, from `corners`
-    found, status = run(net, search, patterns, points, stop)   # as `tree.run`; GROW: `grown`
-    search.at[0] > 0                                           # whether there may be more
+Called as `polygons`, with the domain's corners and their walls from `corners`.
 
 Exactness: as in `tree`. Corners within the tolerance of a wall lie on it.
 """
@@ -21,6 +17,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import copied, group, longer
 from relunorm.compiled.jit import inner, kernel, kernel_part
+from relunorm.matrix import Array
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.corners import clip, cross, free_bit
 from relunorm.regions.kernels.pack import Packed
@@ -40,19 +37,19 @@ quiet = inner(_quiet)
 class Search(NamedTuple):
     """Where a search stands."""
 
-    corners: NDArray[np.float64]
+    corners: Array
     walls: NDArray[np.uint64]
-    values: NDArray[np.float64]  # scratch: a form at the corners
+    values: Array  # scratch: a form at the corners
     entries: NDArray[np.int64]  # the stack of cells
     lists: NDArray[np.int64]  # units that may cut them
     columns: Columns
-    low: NDArray[np.float64]  # scratch: a layer's forms on a cell
-    high: NDArray[np.float64]
-    value: NDArray[np.float64]
+    low: Array  # scratch: a layer's forms on a cell
+    high: Array
+    value: Array
     at: NDArray[np.int64]  # entries on the stack; how often a thin side was left out
 
 
-def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint64]) -> Search:
+def new_search(net: Packed, corners: Array, walls: NDArray[np.uint64]) -> Search:
     """A search at the root: the cell with these corners."""
     d, layers, units, _ = net.shape.tolist()
     widest = int(np.diff(net.first[: layers + 1]).max())
@@ -80,7 +77,7 @@ def grown(search: Search) -> Search:
     return search._replace(corners=corners, walls=walls, values=values)
 
 
-def give(search: Search) -> Search | None:
+def split_off(search: Search) -> Search | None:
     """Part with what the search would come to last, as a search of its own; None: too little."""
     top = int(search.at[0])
     if top < 2:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE, Packed
 
 #: Columns added to and taken from a layer's forms before they are computed afresh.
@@ -39,12 +40,12 @@ class Columns(NamedTuple):
     bits: NDArray[np.uint8]
     used: NDArray[np.uint8]  # the bits the forms of the next layer were computed with
     age: NDArray[np.int64]  # per layer: columns exchanged since, -1 if its forms are not valid
-    forms: NDArray[np.float64]  # (d + 1, units)
-    size: NDArray[np.float64]  # what is added up for each form, in absolute values
-    rate: NDArray[np.float64]  # the part of it that belongs to the gradient
-    peaks: NDArray[np.float64]  # (2, units): the largest size and rate since the refresh
+    forms: Array  # (d + 1, units)
+    size: Array  # what is added up for each form, in absolute values
+    rate: Array  # the part of it that belongs to the gradient
+    peaks: Array  # (2, units): the largest size and rate since the refresh
     flat: NDArray[np.uint8]  # whether a gradient is only rounding, so that the unit is constant
-    band: NDArray[np.float64]  # how far from zero a form must be to count as a sign
+    band: Array  # how far from zero a form must be to count as a sign
 
 
 def new_columns(net: Packed) -> Columns:

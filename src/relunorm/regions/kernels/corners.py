@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.compiled.jit import inner, kernel, kernel_part
+from relunorm.matrix import Array
 
 
-def box_corners(
-    lo: NDArray[np.float64], hi: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+def box_corners(lo: Array, hi: Array) -> tuple[Array, NDArray[np.uint64]]:
     """The corners of a box; side i is wall 2 i above and 2 i + 1 below."""
     sides = list(itertools.product((0, 1), repeat=len(lo)))
     corners = np.array([[hi[i] if s else lo[i] for i, s in enumerate(row)] for row in sides])
@@ -99,12 +98,8 @@ def free_bit(walls, begin, count):  # type: ignore[no-untyped-def]
 
 
 def clip_all(
-    corners: NDArray[np.float64],
-    walls: NDArray[np.uint64],
-    rows: NDArray[np.float64],
-    rhs: NDArray[np.float64],
-    tolerance: float,
-) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    corners: Array, walls: NDArray[np.uint64], rows: Array, rhs: Array, tolerance: float
+) -> tuple[Array, NDArray[np.uint64]]:
     """Corners and walls of the part of a cell with rows . t <= rhs (no corners: it is empty)."""
     rows, rhs = np.ascontiguousarray(rows), np.ascontiguousarray(rhs)
     done, count = 0, len(walls)
@@ -117,12 +112,7 @@ def clip_all(
             return corners, walls
 
 
-def section(
-    corners: NDArray[np.float64],
-    walls: NDArray[np.uint64],
-    values: NDArray[np.float64],
-    edge: float,
-) -> NDArray[np.float64]:
+def section(corners: Array, walls: NDArray[np.uint64], values: Array, edge: float) -> Array:
     """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
     count = len(walls)
     space, tags = _room(corners, walls, needed(count))
@@ -130,9 +120,7 @@ def section(
     return space[count : count + made].copy()
 
 
-def _room(
-    corners: NDArray[np.float64], walls: NDArray[np.uint64], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+def _room(corners: Array, walls: NDArray[np.uint64], size: int) -> tuple[Array, NDArray[np.uint64]]:
     """Corners and walls, with room behind them."""
     space, tags = np.zeros((size, corners.shape[1])), np.zeros(size, np.uint64)
     space[: len(walls)], tags[: len(walls)] = corners, walls

@@ -4,15 +4,8 @@ A row is a facet when, with the row taken away, the cell reaches beyond it. The 
 shows this ends in a point x beyond the wall; the segment from an interior point to x crosses the
 wall at a point in the facet's relative interior. One programme a row, nothing else.
 
-How to call it::
-
-    rows, rhs, units = cell_rows(net, state, bits)          # unit-length rows of a pattern's cell
-    kept = facet_points(rows, rhs, units, lo, hi, inside, at)  # at: (rows, d), points on facets
-
 Redundant rows are dropped one after the other, so of several equal rows exactly one is kept: the
 domain's, if it is one of them, since nothing lies across it.
-
-    all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work)  # of many cells at once
 
 The pattern across a facet is not read off at a point, which rounding may have left on the wrong
 side: the wall's own unit flips, with every unit whose form vanishes on the whole wall.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner, kernel
+from relunorm.matrix import Array
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.pack import Packed
 
@@ -29,16 +30,16 @@ class Clipping(NamedTuple):
     """What the layers of the last pattern left of the window."""
 
     columns: Columns
-    left: NDArray[np.float64]  # (layers + 1, room, 2): corners, after so many layers
+    left: Array  # (layers + 1, room, 2): corners, after so many layers
     counts: NDArray[np.int64]  # how many of them
-    spare: NDArray[np.float64]  # (room, 2)
-    values: NDArray[np.float64]
+    spare: Array  # (room, 2)
+    values: Array
     at: NDArray[np.int64]  # patterns so far, and corners written before this call
 
 
 def outlines(
-    net: Packed, packed: NDArray[np.uint8], window: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    net: Packed, packed: NDArray[np.uint8], window: Array
+) -> tuple[Array, NDArray[np.int64]]:
     """The corners of each pattern's polygon, in order, and where they begin; in window coordinates.
 
     A pattern that does not meet the window, or by less than the tolerance, has none.
@@ -62,15 +63,15 @@ def outlines(
 
 
 def taken(
-    corners: NDArray[np.float64], ptr: NDArray[np.int64], index: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    corners: Array, ptr: NDArray[np.int64], index: NDArray[np.intp]
+) -> tuple[Array, NDArray[np.int64]]:
     """The polygons of these numbers, in their order."""
     sizes = np.diff(ptr)[index]
     new = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return corners[np.arange(new[-1]) + np.repeat(ptr[index] - new[:-1], sizes)], new
 
 
-def _begin(net: Packed, corners: NDArray[np.float64]) -> Clipping:
+def _begin(net: Packed, corners: Array) -> Clipping:
     """Nothing done: the window with these corners."""
     _, layers, units, _ = net.shape.tolist()
     room = len(corners) + units + 2  # a half-plane takes a corner away at least and makes two

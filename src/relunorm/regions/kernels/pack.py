@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.compiled.groups import group
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.network import Layer, Network
 from relunorm.network.patterns import pulled_back, slopes_under
 from relunorm.regions.balance import balanced
@@ -65,17 +66,17 @@ class Packed(NamedTuple):
     term_ptr: NDArray[np.int64]
     source: NDArray[np.int64]
     start: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    size0: NDArray[np.float64]
-    slopes: NDArray[np.float64]  # (L, 2): below and above the kink
+    weights: Array
+    bias: Array
+    size0: Array
+    slopes: Array  # (L, 2): below and above the kink
     shape: NDArray[np.int64]  # dimension of t, hidden layers, units, outputs
 
 
 def pack(
     network: Network,
-    embedding: NDArray[np.float64] | None,
-    offset: NDArray[np.float64] | None,
+    embedding: Array | None,
+    offset: Array | None,
     by_columns: bool = False,
     sparse: bool = False,
 ) -> Packed:
@@ -138,7 +139,7 @@ class _Flat:
         self._order: Literal["C", "F"] = "F" if by_columns else "C"
         self._by_columns, self._sparse = by_columns, sparse
         self._starts: list[int] = []
-        self._blocks: list[NDArray[np.float64]] = []
+        self._blocks: list[Array] = []
         self._index: list[NDArray[np.int64]] = []
         self._size, self._index_end = 0, terms
 
@@ -160,7 +161,7 @@ class _Flat:
         self._starts.append(self._size)
         self._append(mx.dense(matrix).ravel(self._order))
 
-    def _append(self, block: NDArray[np.float64]) -> None:
+    def _append(self, block: Array) -> None:
         self._blocks.append(block)
         self._size += len(block)
 
@@ -169,7 +170,7 @@ class _Flat:
         starts = np.array(self._starts, np.int64)
         return np.concatenate([starts, *self._index]) if self._index else starts
 
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Array:
         """All weights."""
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0)
 
@@ -200,9 +201,7 @@ def check_units(network: Network) -> None:
             )
 
 
-def affine_maps(
-    network: Network, patterns: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def affine_maps(network: Network, patterns: NDArray[np.bool_]) -> tuple[Array, Array]:
     """The affine maps x -> A x + c that the network is under the given patterns, eq. (10).
 
     Each is composed from its own pattern, in reverse as in `Network.jacobian`: nothing of a
@@ -226,13 +225,11 @@ def affine_maps(
     return gradient, constant
 
 
-def _composed(
-    network: Network, patterns: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64] | float, NDArray[np.float64]]:
+def _composed(network: Network, patterns: NDArray[np.bool_]) -> tuple[Array | float, Array]:
     """`affine_maps` for a few patterns at once."""
     constant = np.tile(network.output.bias, (len(patterns), 1))
 
-    def add(layer: Layer, by_result: NDArray[np.float64]) -> None:
+    def add(layer: Layer, by_result: Array) -> None:
         flat = by_result.reshape(-1, layer.width)
         constant[...] += (flat @ layer.affine.bias).reshape(constant.shape)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import inner
 from relunorm.compiled.operations import leading_zeros
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import quiet
 
 #: Units a word holds.
@@ -45,7 +46,7 @@ QUIET = quiet(2)
 class Pieces(NamedTuple):
     """A stack of pieces, and the corners they share."""
 
-    corners: NDArray[np.float64]  # (room, 2)
+    corners: Array  # (room, 2)
     sides: NDArray[np.uint64]  # (2, layers * words, room): plus and minus, by layer and word
     loops: NDArray[np.int32]  # lists of corner numbers, one behind the other
     entries: NDArray[np.int64]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from relunorm.compiled.groups import copied, group, longer
 from relunorm.compiled.jit import inner, kernel
+from relunorm.matrix import Array
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.pack import Packed
 from relunorm.regions.kernels.polygon_cuts import (
@@ -60,9 +61,9 @@ TOP, FRESH = range(2)
 class Faces(NamedTuple):
     """Polygons: face f has the corners ``ptr[f]`` to ``ptr[f + 1]`` and the bits ``bits[f]``."""
 
-    corners: NDArray[np.float64]
+    corners: Array
     ptr: NDArray[np.int64]
-    points: NDArray[np.float64]  # the mean of each face's corners
+    points: Array  # the mean of each face's corners
     bits: NDArray[np.uint8]  # as np.packbits writes them, one row a face
 
 
@@ -75,10 +76,10 @@ class Search(NamedTuple):
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
     words: NDArray[np.uint64]  # (layers, words): the bits as words
     at: NDArray[np.int64]
-    thin: NDArray[np.float64]  # pieces of at most this width are slivers
+    thin: Array  # pieces of at most this width are slivers
 
 
-def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
+def new_search(net: Packed, corners: Array) -> Search:
     """A search at the root: the polygon with these corners."""
     _, layers, units, _ = net.shape.tolist()
     first = net.first.tolist()
@@ -108,7 +109,7 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
     )
 
 
-def _width(corners: NDArray[np.float64]) -> float:
+def _width(corners: Array) -> float:
     """Twice the area of a polygon over its length."""
     sides = (corners - corners[0]).tolist()
     area = abs(sum(x * v - u * y for (x, y), (u, v) in pairwise(sides)))
@@ -139,7 +140,7 @@ def grown(search: Search) -> Search:
     return search._replace(pieces=pieces)
 
 
-def give(search: Search) -> Search | None:
+def split_off(search: Search) -> Search | None:
     """Part with what the search would come to last, as a search of its own; None: too little."""
     if search.at[TOP] < 2:
         return None

@@ -12,9 +12,7 @@ plus") and serves every later cell with the same bits below the same layer.
 How to call it (``net`` from `pack.pack`, everything in the window's coordinates)::
 
     state = new_state(net, lo, hi, rows, rhs, witnesses)   # `tree_state`; rows have unit length
-    found = run(net, state, patterns, points)              # fills the buffers, returns how many
-                                                           # leaves; 0 when the tree is done
-                                                           # call again to go on where it stopped
+    found = run(net, state, patterns, points)              # leaves; again and again, until it is 0
 
 After `start_layer` the form of unit i is ``state.forms[i, :d] . t + state.forms[i, d]``. The
 current cell is ``state.rows[:m] . t <= state.rhs[:m]`` with ``m = state.at[ROWS]``, inside the box.

@@ -16,6 +16,7 @@ from relunorm.compiled.groups import copied, group
 from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, Workspace, maximize, workspace
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import ROUNDING, TOLERANCE, Packed
 from relunorm.regions.kernels.pack import quiet as _quiet
 
@@ -38,17 +39,17 @@ class State(NamedTuple):
 
     bits: NDArray[np.int8]
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    forms: NDArray[np.float64]  # (units + outputs, d + 1)
-    size: NDArray[np.float64]  # sum of |gradient|; what was added up if that is 0
-    scale: NDArray[np.float64]  # 1 / |gradient|, 0 for a constant form
-    tolerance: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    rhs: NDArray[np.float64]
-    lo: NDArray[np.float64]
-    hi: NDArray[np.float64]
-    points: NDArray[np.float64]  # the stack of witness sets
-    values: NDArray[np.float64]  # a form's values at the current witnesses
-    row: NDArray[np.float64]  # scratch: one scaled gradient
+    forms: Array  # (units + outputs, d + 1)
+    size: Array  # sum of |gradient|; what was added up if that is 0
+    scale: Array  # 1 / |gradient|, 0 for a constant form
+    tolerance: Array
+    rows: Array
+    rhs: Array
+    lo: Array
+    hi: Array
+    points: Array  # the stack of witness sets
+    values: Array  # a form's values at the current witnesses
+    row: Array  # scratch: one scaled gradient
     frames: NDArray[np.int64]  # unit, rows, start and number of witnesses, depth of what is to do
     at: NDArray[np.int64]
     live: NDArray[np.int64]  # scratch: units with non-zero slope
@@ -56,17 +57,17 @@ class State(NamedTuple):
     clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
     clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
     learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
-    quiet: NDArray[np.float64]  # how far rounding alone takes a scaled form past zero
+    quiet: Array  # how far rounding alone takes a scaled form past zero
     work: Workspace
 
 
 def new_state(
     net: Packed,
-    lo: NDArray[np.float64],
-    hi: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    rhs: NDArray[np.float64],
-    witnesses: NDArray[np.float64],
+    lo: Array,
+    hi: Array,
+    rows: Array,
+    rhs: Array,
+    witnesses: Array,
     stop: NDArray[np.uint8] | None = None,
 ) -> State:
     """A search at the root: the cell is the box ``lo .. hi`` cut by ``rows . t <= rhs``.
@@ -108,12 +109,7 @@ def _too_large(dimension: int, units: int) -> InvalidInputError:
 
 
 def _empty_state(
-    net: Packed,
-    lo: NDArray[np.float64],
-    hi: NDArray[np.float64],
-    given: int,
-    keep: int,
-    stop: NDArray[np.uint8] | None,
+    net: Packed, lo: Array, hi: Array, given: int, keep: int, stop: NDArray[np.uint8] | None
 ) -> State:
     d, _, units, outputs = (int(n) for n in net.shape)
     total, depth = units + outputs, given + units
@@ -143,7 +139,7 @@ def _empty_state(
     )
 
 
-def give(state: State) -> State | None:
+def split_off(state: State) -> State | None:
     """Part with what the search would come to last, as a search of its own; None: too little.
 
     That is the other side of the first split on the path. What the state holds about the layers

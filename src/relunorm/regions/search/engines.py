@@ -246,11 +246,7 @@ class Searcher:
 
 
 def search_far(
-    network: Network,
-    domain: Domain | None,
-    method: str,
-    budget: Budget,
-    place: Placement,
+    network: Network, domain: Domain | None, method: str, budget: Budget, place: Placement
 ) -> list[Batch]:
     """Every batch, in the order of one search."""
     with place.entered():

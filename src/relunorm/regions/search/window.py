@@ -58,7 +58,13 @@ class Window:
     @cached_property
     def witnesses(self) -> Array:
         """Points of the window: the start, and where the axes through it leave the window."""
-        return _star(self.start, self.lo, self.hi, self.rows, self.rhs)
+        steps = np.concatenate([np.eye(self.dimension), -np.eye(self.dimension)])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            walls = np.concatenate([steps, self.rows])
+            slack = np.concatenate([self.hi, -self.lo, self.rhs]) - walls @ self.start
+            rates = steps @ walls.T
+            reach = np.where(rates > 1e-14, np.maximum(slack, 0.0) / rates, np.inf).min(axis=1)
+        return np.concatenate([self.start[None], self.start + 0.999 * reach[:, None] * steps])
 
     @cached_property
     def corners(self) -> Array:
@@ -135,18 +141,6 @@ def _box_window(box: Box, domain: Domain, A: Array, b: Array) -> Window:
     if domain.flat_sided:
         start = (domain.center - offset)[free] / half[free]
     return Window(matrix, offset, -hi, hi, rows, rhs, domain, start, scale=scale)
-
-
-def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
-    """The start and the points where the axes through it leave the cell."""
-    k = len(start)
-    steps = np.concatenate([np.eye(k), -np.eye(k)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        walls = np.concatenate([np.eye(k), -np.eye(k), rows])
-        slack = np.concatenate([hi, -lo, rhs]) - walls @ start
-        rates = steps @ walls.T
-        reach = np.where(rates > 1e-14, np.maximum(slack, 0.0) / rates, np.inf).min(axis=1)
-    return np.concatenate([start[None], start + 0.999 * reach[:, None] * steps])
 
 
 def clipped(polygon: Array, value: Array, noise: float) -> Array:

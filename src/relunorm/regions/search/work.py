@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relunorm.arguments import whole_number
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.errors import RelunormError
+from relunorm.matrix import Array
 from relunorm.regions.kernels.pack import Packed
 
 
@@ -95,8 +96,8 @@ class Batch(NamedTuple):
     """Some regions, in window coordinates."""
 
     packed: NDArray[np.uint8]
-    points: NDArray[np.float64]
-    corners: NDArray[np.float64] | None = None
+    points: Array
+    corners: Array | None = None
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
@@ -127,9 +128,9 @@ class Work:
         """Whether there is anything left to search."""
         return len(self._waiting()) > 0
 
-    def give(self) -> Work | None:
+    def split_off(self) -> Work | None:
         """Part with what would come last; None if there is too little to share."""
-        other = self._engine.give(self._search)
+        other = self._engine.split_off(self._search)
         return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
     def remaining(self) -> float:
@@ -175,7 +176,7 @@ def _together(parts: list[Work], workers: int, budget: Budget) -> None:
 
     def share(part: Work) -> None:
         with lock:
-            while busy < workers and (other := part.give()) is not None:
+            while busy < workers and (other := part.split_off()) is not None:
                 parts.insert(parts.index(part) + 1, other)
                 begin(other)
 
@@ -218,7 +219,7 @@ def divided(whole: Work, count: int) -> list[Work]:
         if not open_:
             break
         largest = max(open_, key=Work.remaining)
-        other = largest.give()
+        other = largest.split_off()
         if other is None:
             attempts += 1
             largest.advance(_STRIDE)
