@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,11 @@ class SiteReport:
     first_death: NDArray[np.int64]
     dormant: Mask
     linear: Mask
-    axis: int = -1
-    axis_known: bool = True
-    ran: int = 0
-    nan: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    infinite: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    axis: int
+    axis_known: bool
+    ran: int
+    nan: Mask
+    infinite: Mask
 
     @property
     def units(self) -> int:
