@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +24,9 @@ Log = Callable[[str, float, int], None]
 
 #: Batches whose sums a tally holds before it looks at them.
 HELD = 128
+#: Entries of the largest activation that the compiled loop reads; torch shares larger ones among
+#: its threads.
+ONE_THREAD = 1 << 18
 
 
 class _Tally:
@@ -50,6 +54,8 @@ class _Tally:
             self.first_death = torch.full((units,), -1, **wide)
             self.broken = torch.full((2, units), -1, **wide)  # last run with NaN, with infinities
             self.held = torch.zeros(HELD, 2, units, device=device, dtype=held)
+        self.addresses = [row.data_ptr() for row in self.held.view(2 * HELD, units)]
+        self.compiled = _compiled() if device.type == "cpu" else {}
         self.runs = 0
         self.steps: list[int] = []  # batches of the held runs
         self.counts: list[int] = []  # samples of the held batches
@@ -60,18 +66,29 @@ class _Tally:
         if self.runs and self.runs % self.window == 0:
             self.rotate()
         self.runs += 1
-        values, row = values.detach(), len(self.steps)
-        rest = [k for k in range(values.ndim) if k != axis]
-        active, sizes = self.held[row]
-        # Ones and zeros as floats: summing booleans is four times slower. NaN is not above 0.
-        scratch = torch.empty_like(values)
-        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=active.dtype, out=active)
-        magnitudes = torch.abs(values, out=scratch) if self.leaky else values
-        torch.sum(magnitudes, rest, dtype=sizes.dtype, out=sizes)
-        self.counts.append(values.numel() // self.units)
+        entries, row = values.numel(), len(self.steps)
+        activity = self.compiled.get(values.dtype)
+        plain = entries <= ONE_THREAD and type(values) is Tensor
+        inner = _inner(values, axis) if activity is not None and plain else 0
+        if activity is not None and inner:
+            outer = entries // (self.units * inner)
+            active, magnitude = self.addresses[2 * row : 2 * row + 2]
+            activity(values.data_ptr(), outer, self.units, inner, active, magnitude)
+        else:
+            self._sum(values.detach(), axis, self.held[row])
+        self.counts.append(entries // self.units)
         self.steps.append(step)
         if row + 1 == HELD:
             self.flush()
+
+    def _sum(self, values: Tensor, axis: int, row: Tensor) -> None:
+        """The same sums by torch: other devices and types, large or strided activations."""
+        rest = [k for k in range(values.ndim) if k != axis]
+        # Ones and zeros as floats: summing booleans is four times slower. NaN is not above 0.
+        scratch = torch.empty_like(values)
+        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=row.dtype, out=row[0])
+        sizes = torch.abs(values, out=scratch) if self.leaky else values
+        torch.sum(sizes, rest, dtype=row.dtype, out=row[1])
 
     def flush(self) -> None:
         """Take the held sums into the tally."""
@@ -148,10 +165,10 @@ class DeadUnitMonitor:
         log: called as log(name, value, step) by `log_to`, at the end of every ``log_every``-th
             batch.
 
-    Cost: two reductions over each activation; measured in benchmarks/dying.py. The first passes are
-    watched call by call; further training passes of the same form are read off autograd's graph
-    (`relu_graph`), where relu is the only rectifier. The first pass of a new form after that is not
-    counted.
+    Cost: on a CPU one read of each activation, elsewhere two reductions over it; measured in
+    benchmarks/dying.py. The first passes are watched call by call; further training passes of the
+    same form are read off autograd's graph (`relu_graph`), where relu is the only rectifier. The
+    first pass of a new form after that is not counted.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> _ = model[0].weight.data.zero_(), model[0].bias.data.copy_(torch.tensor([1., -1., 1.]))
@@ -322,3 +339,18 @@ class DeadUnitMonitor:
     def __repr__(self) -> str:
         state = "watching" if self.watch is not None else "closed"
         return f"DeadUnitMonitor({state}, {len(self._tallies)} sites, {self.batches} batches)"
+
+
+def _inner(values: Tensor, axis: int) -> int:
+    """How many entries of a unit lie side by side; 0 where the compiled loop cannot read them."""
+    if values.is_contiguous():
+        return math.prod(values.shape[axis + 1 :])
+    last = axis == 1 and values.ndim == 4
+    return 1 if last and values.is_contiguous(memory_format=torch.channels_last) else 0
+
+
+def _compiled() -> Any:
+    """The compiled loops, imported when activations on the host are first seen."""
+    from relunorm.dying.watch.activity_kernel import ACTIVITY
+
+    return ACTIVITY
