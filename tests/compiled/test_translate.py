@@ -13,7 +13,7 @@ import pytest
 
 from relunorm.compiled.jit import inner, kernel, kernel_part, loose_part
 from relunorm.compiled.language.kinds import KernelError
-from relunorm.compiled.operations import eight, leading_zeros
+from relunorm.compiled.operations import eight, keep, leading_zeros
 
 LIMIT = 7
 PAIR = (2, 0.5)
@@ -258,7 +258,9 @@ def eights(rows, numbers, flag, out):
         out[k + 3] = np.maximum(np.minimum(chosen, 1.5), row)
     out[6] = out[7] = total
     out[7][:] = 0.5
-    return count
+    some = eight(rows[2], 3, 4)
+    keep(out[7], 1, 5, some * 2.0)
+    return count, np.sum(some) > 0.0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -270,6 +272,7 @@ def test_eight_numbers_at_once(seed):
     with np.errstate(invalid="ignore"):
         wanted = eights.py_func(rows, numbers, seed % 2, theirs)
     assert eights(rows, numbers, seed % 2, ours) == wanted
+    assert ours[7, 5] == 0.0
     assert np.array_equal(ours, theirs, equal_nan=True)
 
 
@@ -336,7 +339,7 @@ def test_what_kernels_cannot_do_is_refused_by_name(function, given, message):
 
 FAULTY = """
 import numpy as np
-from test_translate import beyond, summed
+from test_translate import beyond, partly, summed
 print(beyond(np.arange(3.0), 2), summed(np.ones(8), np.zeros((1, 8))))
 {}
 """
@@ -345,6 +348,13 @@ print(beyond(np.arange(3.0), 2), summed(np.ones(8), np.zeros((1, 8))))
 @kernel
 def beyond(x, k):
     return x[k]
+
+
+@kernel
+def partly(x, at):
+    keep(x, at, 3, 2.0 * eight(x, 0, 4))  # so far it fits
+    keep(x, at, 5, eight(x, at))
+    return x[at]
 
 
 @kernel
@@ -359,6 +369,7 @@ def summed(x, out):
         ("beyond(np.arange(3.0), 3)", "beyond: k"),
         ("summed(np.ones(7), np.zeros((1, 8)))", "summed: a row of eight"),
         ("summed(np.ones(8), np.zeros((1, 9)))", "summed: a row of eight"),
+        ("partly(np.ones(9), 5)", "partly: a row of eight"),
     ],
 )
 def test_an_index_that_is_outside_is_named_where_that_is_checked(call, place):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.compiled.language.assembly import Value
+from relunorm.compiled.language.assembly import NONE, Value
 from relunorm.compiled.language.kinds import (
     BOOL,
     EIGHT,
@@ -164,15 +164,53 @@ def _any(body: Any, mask: Value) -> Value:
     return body.value(BOOL, text)
 
 
-def eight(given: Any, at: int = 0) -> Any:
-    """Eight numbers as one value to kernels: those of an array from ``at`` on, or a number."""
-    return np.array(given[at : at + 8]) if np.ndim(given) else np.full(8, float(given))
+def eight(given: Any, at: int = 0, count: int = 8) -> Any:
+    """Eight numbers as one value to kernels: those of an array from ``at`` on, or a number.
+
+    Of an array that has fewer, ``count`` and then zeros.
+    """
+    if not np.ndim(given):
+        return np.full(8, float(given))
+    found = np.zeros(8)
+    found[:count] = given[at : at + count]
+    return found
 
 
-def _eight(body: Any, given: Value, at: Value | None = None) -> Value:
+def keep(array: Any, at: int, count: int, value: Any) -> None:
+    """Put the first ``count`` of eight numbers into an array."""
+    array[at : at + count] = value[:count]
+
+
+def _eight(body: Any, given: Value, at: Value | None = None, count: Value | None = None) -> Value:
     if isinstance(given.kind, Number):
         return body.convert(given, EIGHT)
-    return body.eight(given, body.constant(0) if at is None else at)
+    place = body.eight_at(given, body.constant(0) if at is None else at, count)
+    if count is None:
+        return body.value(EIGHT, f"load {EIGHT.llvm}, ptr {place}, align 8, !tbaa !5")
+    name = "@llvm.masked.load.v8f64.p0"
+    body.program.declared[name] = (
+        f"declare {EIGHT.llvm} {name}(ptr, i32, {MASK.llvm}, {EIGHT.llvm})"
+    )
+    given_ = f"ptr {place}, i32 8, {MASK.llvm} {_first(body, count)}, {EIGHT.llvm} zeroinitializer"
+    return body.value(EIGHT, f"call {EIGHT.llvm} {name}({given_})")
+
+
+def _keep(body: Any, array: Value, at: Value, count: Value, value: Value) -> Value:
+    place = body.eight_at(array, at, count)
+    name, part = "@llvm.masked.store.v8f64.p0", body.convert(value, EIGHT).parts[0]
+    body.program.declared[name] = f"declare void {name}({EIGHT.llvm}, ptr, i32, {MASK.llvm})"
+    given = f"{EIGHT.llvm} {part}, ptr {place}, i32 8, {MASK.llvm} {_first(body, count)}"
+    body.do(f"call void {name}({given})")
+    return NONE
+
+
+def _first(body: Any, count: Value) -> str:
+    """A mask of the first ones."""
+    kind, part = "<8 x i64>", body.convert(count, INT).parts[0]
+    one = body.make(f"insertelement {kind} poison, i64 {part}, i64 0")
+    each = body.make(f"shufflevector {kind} {one}, {kind} poison, <8 x i32> zeroinitializer")
+    lanes = ", ".join(f"i64 {lane}" for lane in range(8))
+    return body.make(f"icmp slt {kind} <{lanes}>, {each}")
 
 
 def _sum(body: Any, given: Value) -> Value:
@@ -284,4 +322,5 @@ _OPERATIONS: dict[Any, Operation] = {
     np.any: _any,
     np.sum: _sum,
     eight: _eight,
+    keep: _keep,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.compiled.jit import loose_part
-from relunorm.compiled.operations import eight
+from relunorm.compiled.operations import eight, keep
 
 
 @loose_part
@@ -21,27 +21,25 @@ def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, 
     for r in range(0, whole, 4):
         at, to, j = a_at + r * a_wide, c_at + r * c_wide, 0
         while j + 16 <= columns:
-            _four_by_two(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner)
+            _two_wide(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner)
             j += 16
-        if j + 8 <= columns:
-            _four_by_one(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner, 0)
+        while j < columns:
+            some = min(columns - j, 8)
+            _one_wide(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner, some)
             j += 8
-        if j < columns and columns >= 8:  # once more, without those that are done
-            done, j = j - columns + 8, columns - 8
-            _four_by_one(a, at, a_wide, b, b_at + j, b_wide, c, to + j, c_wide, inner, done)
-            j = columns
-        for i in range(r, r + 4):
-            _few(a, a_at + i * a_wide, b, b_at, b_wide, c, c_at + i * c_wide, inner, j, columns)
     for r in range(whole, rows):
-        at, to, j = a_at + r * a_wide, c_at + r * c_wide, 0
-        while j + 8 <= columns:
-            _one_by_one(a, at, b, b_at + j, b_wide, c, to + j, inner)
-            j += 8
-        _few(a, at, b, b_at, b_wide, c, to, inner, j, columns)
+        for j in range(0, columns, 8):
+            some, to, row = min(columns - j, 8), c_at + r * c_wide + j, b_at + j
+            total = eight(c, to, some)
+            for k in range(inner):
+                total += a[a_at + r * a_wide + k] * eight(b, row, some)
+                row += b_wide
+            keep(c, to, some, total)
 
 
 @loose_part
-def _four_by_two(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner):  # type: ignore[no-untyped-def]
+def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner):  # type: ignore[no-untyped-def]
+    """Four rows, two times eight columns."""
     i0, i1, i2, i3 = at, at + a_wide, at + 2 * a_wide, at + 3 * a_wide
     o0, o1, o2, o3 = to, to + c_wide, to + 2 * c_wide, to + 3 * c_wide
     l0, l1, l2, l3 = eight(c, o0), eight(c, o1), eight(c, o2), eight(c, o3)
@@ -65,57 +63,39 @@ def _four_by_two(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner):  # type:
 
 
 @loose_part
-def _four_by_one(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner, done):  # type: ignore[no-untyped-def]
-    """The first ``done`` columns stay as they are."""
+def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner, some):  # type: ignore[no-untyped-def]
+    """Four rows, eight columns or fewer."""
     i0, i1, i2, i3 = at, at + a_wide, at + 2 * a_wide, at + 3 * a_wide
     o0, o1, o2, o3 = to, to + c_wide, to + 2 * c_wide, to + 3 * c_wide
-    l0, l1, l2, l3 = eight(c, o0), eight(c, o1), eight(c, o2), eight(c, o3)
-    lanes = np.empty(8)
-    for k in range(8):
-        lanes[k] = k
-    wanted = eight(lanes) >= done
+    l0, l1 = eight(c, o0, some), eight(c, o1, some)
+    l2, l3 = eight(c, o2, some), eight(c, o3, some)
     row = b_at
     for k in range(inner):
-        left = np.where(wanted, eight(b, row), 0.0)
-        l0 += eight(a[i0 + k]) * left
-        l1 += eight(a[i1 + k]) * left
-        l2 += eight(a[i2 + k]) * left
-        l3 += eight(a[i3 + k]) * left
+        left = eight(b, row, some)
+        l0 += a[i0 + k] * left
+        l1 += a[i1 + k] * left
+        l2 += a[i2 + k] * left
+        l3 += a[i3 + k] * left
         row += b_wide
-    c[o0 : o0 + 8], c[o1 : o1 + 8], c[o2 : o2 + 8], c[o3 : o3 + 8] = l0, l1, l2, l3
-
-
-@loose_part
-def _one_by_one(a, at, b, b_at, b_wide, c, to, inner):  # type: ignore[no-untyped-def]
-    total, row = eight(c, to), b_at
-    for k in range(inner):
-        total += eight(a[at + k]) * eight(b, row)
-        row += b_wide
-    c[to : to + 8] = total
-
-
-@loose_part
-def _few(a, at, b, b_at, b_wide, c, to, inner, first, last):  # type: ignore[no-untyped-def]
-    """Columns ``first`` to ``last`` of one row."""
-    for j in range(first, last):
-        total = 0.0
-        for k in range(inner):
-            total += a[at + k] * b[b_at + k * b_wide + j]
-        c[to + j] += total
+    keep(c, o0, some, l0)
+    keep(c, o1, some, l1)
+    keep(c, o2, some, l2)
+    keep(c, o3, some, l3)
 
 
 @loose_part
 def add_product_turned(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
     """c += a b', of rows x inner and columns x inner."""
     for r in range(rows):
-        at, whole = a_at + r * a_wide, columns - columns % 4
+        at, to, whole = a_at + r * a_wide, c_at + r * c_wide, columns - columns % 4
         for j in range(0, whole, 4):
-            _four_dots(a, at, b, b_at + j * b_wide, b_wide, c, c_at + r * c_wide + j, inner)
+            _four_dots(a, at, b, b_at + j * b_wide, b_wide, c, to + j, inner)
         for j in range(whole, columns):
-            row, total = b_at + j * b_wide, 0.0
-            for k in range(inner):
-                total += a[at + k] * b[row + k]
-            c[c_at + r * c_wide + j] += total
+            row, total = b_at + j * b_wide, eight(0.0)
+            for k in range(0, inner, 8):
+                some = min(inner - k, 8)
+                total += eight(a, at + k, some) * eight(b, row + k, some)
+            c[to + j] += np.sum(total)
 
 
 @loose_part
@@ -129,14 +109,9 @@ def _four_dots(a, at, b, b_at, b_wide, c, to, inner):  # type: ignore[no-untyped
         s1 += w * eight(b, i1 + k)
         s2 += w * eight(b, i2 + k)
         s3 += w * eight(b, i3 + k)
-    t0, t1, t2, t3 = np.sum(s0), np.sum(s1), np.sum(s2), np.sum(s3)
-    for k in range(whole, inner):
-        one = a[at + k]
-        t0 += one * b[i0 + k]
-        t1 += one * b[i1 + k]
-        t2 += one * b[i2 + k]
-        t3 += one * b[i3 + k]
-    c[to] += t0
-    c[to + 1] += t1
-    c[to + 2] += t2
-    c[to + 3] += t3
+    some = inner - whole
+    w = eight(a, at + whole, some)
+    c[to] += np.sum(s0 + w * eight(b, i0 + whole, some))
+    c[to + 1] += np.sum(s1 + w * eight(b, i1 + whole, some))
+    c[to + 2] += np.sum(s2 + w * eight(b, i2 + whole, some))
+    c[to + 3] += np.sum(s3 + w * eight(b, i3 + whole, some))

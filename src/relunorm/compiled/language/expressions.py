@@ -291,15 +291,15 @@ class Expressions(Scalars):
             read = self.make(f"{widen} {entry} {read} to {number.llvm}")
         return Value(number, (read,))
 
-    def eight(self, row: Value, at: Value) -> Value:
-        """Eight numbers of a row."""
+    def eight_at(self, row: Value, at: Value, count: Value | None) -> str:
+        """Where eight numbers of a row begin, or so many of them."""
         if row.kind != Array("float64", 1):
             raise KernelError(f"eight numbers are those of a row of float64, not {row.kind}")
         begin = self.convert(at, INT).parts[0]
-        last = self.make(f"add nsw i64 {begin}, 7")
-        self.check(f"icmp ult i64 {last}, {row.parts[1]}", "a row of eight")
-        place = self.make(f"getelementptr inbounds double, ptr {row.parts[0]}, i64 {begin}")
-        return self.value(EIGHT, f"load {EIGHT.llvm}, ptr {place}, align 8, !tbaa !5")
+        many = "8" if count is None else self.convert(count, INT).parts[0]
+        end = self.make(f"add nsw i64 {begin}, {many}")
+        self.check(f"icmp ule i64 {end}, {row.parts[1]}", "a row of eight")
+        return self.make(f"getelementptr inbounds double, ptr {row.parts[0]}, i64 {begin}")
 
     def put_eight(self, row: Value, value: Value) -> None:
         """Put eight numbers into a row of eight."""

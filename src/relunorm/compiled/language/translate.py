@@ -25,6 +25,7 @@ from relunorm.compiled.language.kinds import (
     join,
 )
 from relunorm.compiled.language.sources import Source
+from relunorm.compiled.operations import eight, operation
 
 if TYPE_CHECKING:
     from relunorm.compiled.language.program import Instance, Program
@@ -185,7 +186,7 @@ class Body(Expressions):
         if isinstance(target, ast.Subscript):
             entry = self.entry(target)
             row = isinstance(entry, Value)
-            old = self.eight(entry, self.constant(0)) if row else self.load(*entry)
+            old = operation(eight)(self, entry) if row else self.load(*entry)
             new = self.binary(type(node.op), old, self.expression(node.value))
             if row:
                 self.put_eight(entry, new)
