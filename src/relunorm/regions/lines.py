@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.search.work import Budget
-from relunorm.regions.segments import follow
+from relunorm.regions.segments import Followed, follow
 
 #: A leg through a network of so many entries or units is followed in so many parts where a clock
 #: waits.
@@ -58,6 +58,8 @@ class Line(Shown):
     values: Array
     complete: bool = True
     reason: str = ""
+    merged: int = 0
+    certain: bool = True
 
     def __len__(self) -> int:
         """How many pieces; a turn inside a region makes two of one visit."""
@@ -133,12 +135,12 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
     budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
     network.check_continuous("regions are defined here for relu and leaky units")
-    parts: list[_Part] = []
+    parts: list[Followed] = []
     try:
         for part in _followed(network, vertices, _stretches(network, budget.clock)):
             parts.append(part)
             budget.book(len(part.packed), lambda: 0.0)
-            if budget.spent and part.end < len(vertices) - 1:
+            if budget.spent and part.t[-1] < len(vertices) - 1:
                 budget.stop(budget.spent)
                 break
     except KeyboardInterrupt:
@@ -148,18 +150,6 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
     return _joined(network, vertices, parts, budget.reason)
 
 
-class _Part(NamedTuple):
-    """A stretch of a polyline: its breakpoints, patterns between them and outputs at them."""
-
-    t: Array
-    packed: NDArray[np.uint8]
-    values: Array
-
-    @property
-    def end(self) -> float:
-        return float(self.t[-1])
-
-
 def _stretches(network: Network, clock: Clock) -> int:
     """In how many parts to follow a leg: nobody looks at the clock within one."""
     entries = sum(affine.nnz for affine in network.maps)
@@ -167,7 +157,7 @@ def _stretches(network: Network, clock: Clock) -> int:
     return STRETCHES if clock.limited and large else 1
 
 
-def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Part]:
+def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[Followed]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
@@ -179,24 +169,24 @@ def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Pa
         open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
-            ends = ((1 - share) * a + share * b for share in (start, end))
-            found = follow(network, *ends, room=ROOM if end - start > SHORTEST else np.inf)
+            room = ROOM if end - start > SHORTEST else np.inf
+            found = follow(network, a, b, room, (start, end))
             if found is None:
                 middle = (start + end) / 2
                 open_ += [(middle, end), (start, middle)]
             else:
-                yield _Part(index + start + (end - start) * found[0], *found[1:])
+                yield found._replace(t=index + start + (end - start) * found.t)
 
 
-def _joined(network: Network, vertices: Array, parts: list[_Part], reason: str) -> Line:
+def _joined(network: Network, vertices: Array, parts: list[Followed], reason: str) -> Line:
     """One line of its parts; where it ends early, so do its vertices."""
     packed = np.concatenate([part.packed for part in parts])
     starts = np.concatenate([part.t[:-1] for part in parts])
     values = np.concatenate([part.values[:-1] for part in parts])
     # The line turns at its vertices, so a vertex inside a region is a breakpoint, too.
     new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | (starts % 1.0 == 0.0)
-    breakpoints = np.append(starts[new], parts[-1].end)
-    whole, share = divmod(parts[-1].end, 1.0)
+    breakpoints = np.append(starts[new], parts[-1].t[-1])
+    whole, share = divmod(float(parts[-1].t[-1]), 1.0)
     if share:  # in the middle of a leg: that leg is shorter now, and its parameter runs to 1
         legs = int(whole)
         last = (1 - share) * vertices[legs] + share * vertices[legs + 1]
@@ -206,8 +196,12 @@ def _joined(network: Network, vertices: Array, parts: list[_Part], reason: str) 
         breakpoints[-1] = legs + 1
     else:
         vertices = vertices[: int(whole) + 1]
+    for i in np.flatnonzero(np.diff(breakpoints) <= 0.0) + 1:  # apart by less than floats are
+        breakpoints[i] = np.nextafter(breakpoints[i - 1], np.inf)
     ends = np.concatenate([values[new], parts[-1].values[-1:]])
-    return Line(network, vertices, breakpoints, packed[new], ends, not reason, reason)
+    merged, certain = sum(part.merged for part in parts), all(part.certain for part in parts)
+    whole = not reason
+    return Line(network, vertices, breakpoints, packed[new], ends, whole, reason, merged, certain)
 
 
 def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:
