@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +113,8 @@ class ExactSegment:
     """A network on the segment a + t (b - a), 0 <= t <= 1, without rounding.
 
     >>> net = Network.from_weights([[[1e60], [1e60]], [[1.0, -1.0]]], [[0.0, -1.0], [0.0]])
-    >>> found = ExactSegment(net, np.array([-1.0]), np.array([1.0])).follow(Fraction(0), Fraction(1))
+    >>> segment = ExactSegment(net, np.array([-1.0]), np.array([1.0]))
+    >>> found = segment.follow(Fraction(0), Fraction(1))
     >>> [float(t) for t in found.t], found.values.ravel().tolist()
     ([0.0, 0.5, 0.5, 1.0], [0.0, 0.0, 1.0, 1.0])
     """
@@ -170,9 +171,7 @@ def _cut(piece: _Piece, forms: _Forms, activation: Activation) -> list[_Piece]:
     found = []
     for start, end in pairwise(ends):
         positive = [
-            x > 0 or y > 0
-            if unit not in places
-            else (x > 0 if end <= places[unit] else y > 0)
+            x > 0 or y > 0 if unit not in places else (x > 0 if end <= places[unit] else y > 0)
             for unit, (x, y) in enumerate(zip(first, last, strict=True))
         ]
         factors = [denominator if on else numerator for on in positive]

@@ -1,14 +1,14 @@
 """What rounding may have decided on a segment: a filter in front of exact arithmetic.
 
 A network on a segment is followed in floats (`segments`): rows of values at breakpoints, affine
-between them. How far the rows of layer l are from the network in real arithmetic, in length, is at
-most
+between them. In length, row n of layer l is off from the network in real arithmetic by at most
 
     e_l(n) = R (|b| + |W|_F |v(n)|) + |W|_2 e_{l-1}(n),
 
-for every row a unit reads (a sum over its sources, where there are several), and unit i alone is
-off by at most u_i(n), with |b_i| and |w_i| for |b| and the norms. Both hold between breakpoints, too: a unit on each
-piece keeps the side it was given, and errors are convex. So
+summed over the values that the layer reads, and its unit i alone by u_i(n), with |b_i| for |b| and
+|w_i| for both norms (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+Between breakpoints both are at most what interpolation makes of them: units keep the side that the
+piece gives them, and what they were off by to do so counts. So
 
 - a unit farther than 4 u from its kink at both ends of a piece has one sign on it;
 - a breakpoint where the unit that changes there is the only one nearer is a breakpoint of the
@@ -30,9 +30,13 @@ from numpy.typing import NDArray
 from relunorm.arithmetic.floats import TINY
 from relunorm.matrix import Array, Matrix, Vector
 from relunorm.network import Activation, Affine, Network
+from relunorm.regions.exact_segments import WORK
 
 #: Networks of more stored weights are followed in floats alone: whole numbers would take too long.
 WEIGHTS = 1 << 18
+
+#: Units near their kinks are looked at one by one, up to so many.
+MANY = 1000
 
 #: Roundings of a row besides those of its products: interpolations, the activation, this bound.
 OTHERS = 64
@@ -80,8 +84,10 @@ def lengths_of(network: Network) -> tuple[list[Lengths], bool]:
 class Filter:
     """Errors of the rows of one segment, and where they leave anything open."""
 
-    def __init__(self, maps: list[Lengths], ends: Array, moved: bool) -> None:
-        self.maps = maps
+    def __init__(self, network: Network, maps: list[Lengths], ends: Array, moved: bool) -> None:
+        self.network, self.maps = network, maps
+        self.weights = sum(affine.nnz for affine in network.maps)
+        self.lost = False  # more doubts than whole numbers could decide
         self.errors: list[Vector] = [np.zeros(2)]
         if moved:
             self.errors[0] = 4 * UNIT * np.linalg.norm(ends, axis=1)
@@ -101,7 +107,7 @@ class Filter:
         self.total = total if reaches else np.full(len(self.blur), total)
         self.most = most + TINY
         self.far = np.where(most > 0.0, 4.0 * self.most, -1.0)  # a row of zeros is 0, no doubt
-        self.expected = np.zeros(0, dtype=np.intp)
+        self.expected: Any = (np.zeros(0, dtype=np.intp),) * 2
         self.put: Any = None
 
     def insert(self, put: Any, unit: NDArray[np.intp], slope: Vector, values: list[Any]) -> None:
@@ -112,29 +118,57 @@ class Filter:
             if rows is not None:
                 reach = np.sqrt(np.einsum("ij,ij->i", rows, rows))
                 self.errors[source] = put.most(self.errors[source] + 8 * UNIT * reach)
-        self.expected = put.new * len(self.most) + unit
+        self.expected = put.new, unit
         blur = np.empty(len(self.total))
         blur[put.old] = self.blur
         blur[put.new] = 2 * self.most[unit] / slope + PLACE
         self.blur = blur
 
-    def clear(self, z: Array, t: Vector, reaches: dict[int, Vector]) -> bool:
+    def clear(self, z: Array, t: Vector, noise: Any) -> bool:
         """Whether no unit is near its kink but those that change where a crossing was put in.
 
         Doubts the rows where others are.
         """
-        near = np.flatnonzero(~(np.abs(z) > self.far))
-        if len(near) == len(self.expected) and (near == self.expected).all():
+        near = ~(np.abs(z) > self.far)
+        near[self.expected] = False
+        if not near.any():
             return True
-        row, unit = np.divmod(np.setdiff1d(near, self.expected), z.shape[1])
+        self._leave_out_nothing(near, noise)
+        row, unit = np.nonzero(near)
+        if len(row) > MANY and self._too_many(row):
+            return False
         error = self.own.rounding * self.own.bias[unit]
-        for source, reach in reaches.items():
+        for source, reach in noise.reaches.items():
             other = self.read[source] if self.put is None else self.put.most(self.read[source])
             error = error + self.own.rows[source][unit] * (self.own.rounding * reach + other)[row]
         still = ~(np.abs(z[row, unit]) > 4.0 * (error + TINY))
-        if still.any():
+        if still.any() and not self._too_many(row[still]):
             self.doubt(t, np.unique(row[still]))
-        return False
+        return not len(row)
+
+    def _leave_out_nothing(self, near: NDArray[np.bool_], noise: Any) -> None:
+        """Units without a bias that read nothing but 0 at a row: there they are 0, too.
+
+        What they read is 0 for certain beside the row as well, but for the unit that changes there:
+        with it they leave 0, or do not, and the next row says to which side.
+        """
+        units = np.flatnonzero(near.any(axis=0) & (self.own.bias == 0.0))
+        total: Any = np.zeros(len(units))
+        for source, matrix in noise.affine.terms.items():
+            if source and not self.network.layers[source - 1].has_units:
+                return  # what is 0 may be so by rounding
+            live = noise.read[source] != 0.0 if source else noise.ends.any(axis=0)
+            total = total + live.astype(np.float64) @ abs(matrix[units]).T
+        reads = total > 0.0
+        if reads.ndim > 1 and self.put is not None:
+            reads = self.put.either(reads)
+        near[:, units] &= reads
+
+    def _too_many(self, rows: NDArray[np.intp]) -> bool:
+        """Whether doubts at so many rows are more than whole numbers could decide in time."""
+        count = np.count_nonzero(np.bincount(rows))
+        self.lost |= count * self.weights > WORK
+        return self.lost
 
     def leave(self, activation: Activation) -> None:
         """The layer's values are those of its rows, with what was 0 but for rounding made 0."""

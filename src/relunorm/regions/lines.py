@@ -43,12 +43,15 @@ class Line(Shown):
         network: the network.
         vertices: the polyline, shape (k, d); parameter t runs from 0 to k - 1 along it.
         breakpoints: t of all ends of pieces, ascending, from 0 to k - 1: one more than pieces. The
-            vertices are among them, also where the line turns inside a region.
+            vertices are among them, also where the line turns inside a region. Two that no float
+            lies between are two floats in a row.
         packed: the pattern of each piece, as ``np.packbits`` writes it.
         values: the network at the breakpoints, shape (pieces + 1, outputs).
         complete: False where a time limit or Ctrl-C ended the work; ``vertices`` then end where
             the line was followed to, and everything else is about that part of it.
         reason: why it is not complete.
+        merged: how many pieces are not listed, each below 1e-10 of its leg.
+        certain: whether every sign was decided by more than rounding; False for large networks.
     """
 
     network: Network
@@ -104,12 +107,13 @@ class Line(Shown):
             "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
-            **entries(self, "breakpoints values complete reason"),
+            **entries(self, "breakpoints values complete reason merged certain"),
         }
 
     def __repr__(self) -> str:
         partial = "" if self.complete else f", partial: {self.reason}"
-        return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
+        merged = f", {self.merged:,} shorter ones merged" if self.merged else ""
+        return f"Line({len(self):,} pieces{merged}, {len(self.vertices)} vertices{partial})"
 
 
 @accepts("network")
@@ -122,7 +126,17 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
         time_limit: seconds after which to stop; the result then says that it is partial, and so it
             does after Ctrl-C.
 
-    Exactness: crossings are exact up to rounding; pieces below 1e-10 of their leg are merged.
+    Exactness: the pieces, their order and their patterns are those of the network in real
+    arithmetic, whatever the size of its weights; a unit that is 0 on a whole piece is inactive
+    there. Floats do the work, bounds on their rounding say where they cannot be trusted, and there
+    whole numbers decide. Pieces below 1e-10 of their leg join a neighbour (``merged`` counts them),
+    but where the outputs at their ends could not both be right then, they are one piece of the
+    list: so the function between breakpoints is right on every other piece, to 1e-6 of its largest
+    value on the leg at the worst and mostly to some roundings, and so are breakpoints, to 1e-6 of
+    the leg. Where networks are too large for that (262,144 weights), or too many signs are open,
+    units that rounding hides count as inactive, crossings are exact up to rounding, and
+    ``certain`` is False.
+
     Cost: one product per matrix with as many rows as breakpoints known at that layer. A leg with so
     many that they would take more than `ROOM` numbers is followed half by half.
 
@@ -184,7 +198,10 @@ def _joined(network: Network, vertices: Array, parts: list[Followed], reason: st
     starts = np.concatenate([part.t[:-1] for part in parts])
     values = np.concatenate([part.values[:-1] for part in parts])
     # The line turns at its vertices, so a vertex inside a region is a breakpoint, too.
-    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | (starts % 1.0 == 0.0)
+    first = np.cumsum([0, *(len(part.packed) for part in parts[:-1])])
+    turns = np.zeros(len(starts), dtype=bool)
+    turns[first] = starts[first] % 1.0 == 0.0
+    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | turns
     breakpoints = np.append(starts[new], parts[-1].t[-1])
     whole, share = divmod(float(parts[-1].t[-1]), 1.0)
     if share:  # in the middle of a leg: that leg is shorter now, and its parameter runs to 1
@@ -196,12 +213,25 @@ def _joined(network: Network, vertices: Array, parts: list[Followed], reason: st
         breakpoints[-1] = legs + 1
     else:
         vertices = vertices[: int(whole) + 1]
-    for i in np.flatnonzero(np.diff(breakpoints) <= 0.0) + 1:  # apart by less than floats are
-        breakpoints[i] = np.nextafter(breakpoints[i - 1], np.inf)
+    _set_apart(breakpoints, np.append(turns[new], True))
     ends = np.concatenate([values[new], parts[-1].values[-1:]])
     merged, certain = sum(part.merged for part in parts), all(part.certain for part in parts)
-    whole = not reason
-    return Line(network, vertices, breakpoints, packed[new], ends, whole, reason, merged, certain)
+    done = not reason
+    return Line(network, vertices, breakpoints, packed[new], ends, done, reason, merged, certain)
+
+
+def _set_apart(breakpoints: Array, fixed: NDArray[np.bool_]) -> None:
+    """Breakpoints that are one float become floats in a row, vertices staying where they are."""
+    for i in (np.flatnonzero(np.diff(breakpoints) <= 0.0) + 1).tolist():
+        for k in range(i, len(breakpoints)):
+            if fixed[k] or breakpoints[k] > breakpoints[k - 1]:
+                break
+            breakpoints[k] = np.nextafter(breakpoints[k - 1], np.inf)
+    for i in np.flatnonzero(np.diff(breakpoints) <= 0.0)[::-1].tolist():
+        for k in range(i, -1, -1):
+            if breakpoints[k] < breakpoints[k + 1]:
+                break
+            breakpoints[k] = np.nextafter(breakpoints[k + 1], -np.inf)
 
 
 def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:

@@ -9,6 +9,7 @@ decide instead (`exact_segments`).
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ def _in_floats(
     values: list[Any] = [ends]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
     wrong: list[Array] = []
-    watch = Filter(maps, ends, moved) if small else None
+    watch = Filter(network, maps, ends, moved) if small else None
     direct = max((k for k, affine in enumerate(network.maps) if 0 in affine.terms), default=-1)
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
@@ -99,8 +100,10 @@ def _in_floats(
             live = z.shape[1] + sum(v.shape[1] for v in values if v is not None)
             if (len(t) + len(left)) * live > room:
                 return None
+            changing: tuple[Any, Any] | None = None
             if len(left):
                 put = _Insertion.of(left, share, len(t))
+                changing = put.new, unit
                 if watch is not None:
                     slope = np.abs(z[left + 1, unit] - z[left, unit]) / (t[left + 1] - t[left])
                     watch.insert(put, unit, slope, values)
@@ -108,10 +111,10 @@ def _in_floats(
                 values = [None if v is None else put.into(v) for v in values]
                 reaches = {source: put.into(reach) for source, reach in noise.reaches.items()}
                 noise = noise._replace(reaches=reaches, put=put, t=t)
-            if watch is not None and watch.clear(z, t, noise.reaches) and not dropped:
+            if watch is not None and watch.clear(z, t, noise) and not dropped:
                 positive = z[1:] + z[:-1] > 0.0
-                if len(left):
-                    z[noise.put.new, unit] = 0.0
+                if changing is not None:
+                    z[changing] = 0.0
             else:
                 positive = noise.positive(z)
                 large = _settle(z, positive, noise)
@@ -120,6 +123,8 @@ def _in_floats(
                     if watch is not None:
                         watch.doubt(t, large, whole=True)
             kept.append((t, positive))
+        if watch is not None and watch.lost:
+            watch = None
         if watch is not None:
             watch.leave(layer.activation)
         values.append(layer.activation.apply_(z))
@@ -191,7 +196,7 @@ def _listed(pieces: _Pieces, certain: bool) -> Followed:
         kept[max(len(kept) - 1, 1) :] = [len(t) - 1]
     off = CLIFF * np.abs(values).max(axis=0)
     places, rows = [0], []
-    for p, r in zip(kept[:-1], kept[1:], strict=True):
+    for p, r in pairwise(kept):
         beside = [p + int(np.searchsorted(t[p + 1 : r], t[p] + TOLERANCE, side="right"))]
         beside.append(p + 1 + int(np.searchsorted(t[p + 1 : r], t[r] - TOLERANCE)))
         for m in sorted({m for m in beside if p < m < r}):
@@ -199,11 +204,13 @@ def _listed(pieces: _Pieces, certain: bool) -> Followed:
             if (np.abs(values[m] - ((1 - way) * values[p] + way * values[r])) > off).any():
                 places.append(m)
         places.append(r)
-    for p, r in zip(places[:-1], places[1:], strict=True):
+    for p, r in pairwise(places):
         rise = np.abs(np.diff(values[p : r + 1], axis=0)).sum(axis=1)
         rows.append(p + int(np.argmax(np.diff(t[p : r + 1]) if t[r] - t[p] > TOLERANCE else rise)))
     packed = np.packbits(positive[rows], axis=1)
-    return Followed(t[places], packed, values[places], len(positive) - len(rows), certain)
+    # Two neighbours of one pattern become one piece of a line.
+    listed = 1 + np.count_nonzero((packed[1:] != packed[:-1]).any(axis=1))
+    return Followed(t[places], packed, values[places], len(positive) - listed, certain)
 
 
 def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.intp]:
@@ -236,27 +243,22 @@ class _Noise(NamedTuple):
     bounds them.
     """
 
+    affine: Affine
     map: Lengths
     reaches: dict[int, Array]  # |v_n| for every source
-    matrices: list[Any]  # of the hidden sources, which come last
-    read: list[Array]  # what they hold, before breakpoints of this layer were put in
-    direct: Any  # the matrix of the input, if it is read
+    read: dict[int, Array]  # what hidden sources hold, before breakpoints of this layer are put in
     ends: Array  # of the segment
     t: Array
     put: _Insertion | None = None
 
     @classmethod
-    def of(
-        cls, affine: Affine, own: Lengths, values: list[Any], ends: Array, t: Array
-    ) -> _Noise:
+    def of(cls, affine: Affine, own: Lengths, values: list[Any], ends: Array, t: Array) -> _Noise:
         reaches = {source: _lengths(values[source]) for source in affine.terms}
         if 0 in reaches:  # a small input between large ones is off by their rounding
             reach = reaches[0]
             reaches[0] = np.maximum(reach, reach.max() * (2.0**-52 / ROUNDING))
-        hidden = [source for source in affine.terms if source]
-        matrices = [affine.terms[source] for source in hidden]
-        read = [values[k] for k in hidden]
-        return cls(own, reaches, matrices, read, affine.terms.get(0), ends, t)
+        read = {source: values[source] for source in affine.terms if source}
+        return cls(affine, own, reaches, read, ends, t)
 
     def at(self, breakpoint_: Any, unit: Any) -> Array:
         """The bound, entry by entry."""
@@ -269,15 +271,15 @@ class _Noise(NamedTuple):
         """As `at`, with the sums of |w_ij| |v_nj|: a large value that a unit does not read is not
         in its rounding. One row a pair, so for few of them."""
         total = self.map.bias[unit]
-        if self.direct is not None:
+        if 0 in self.affine.terms:
             share = self.t[breakpoint_][:, None]
             place = np.abs((1 - share) * self.ends[0] + share * self.ends[1])
             # between its ends an input is off by the rounding of the larger one
             place = np.maximum(place, np.abs(self.ends).max(axis=0) * (2.0**-52 / ROUNDING))
-            total = total + _weighted(self.direct[unit], place)
-        for matrix, value in zip(self.matrices, self.read, strict=True):
+            total = total + _weighted(self.affine.terms[0][unit], place)
+        for source, value in self.read.items():
             held = value[breakpoint_] if self.put is None else self.put.rows(value, breakpoint_)
-            total = total + _weighted(matrix[unit], np.abs(held))
+            total = total + _weighted(self.affine.terms[source][unit], np.abs(held))
         return ROUNDING * total
 
     def exceeded(self, heights: Array, breakpoint_: Any, unit: Any) -> NDArray[np.bool_]:
@@ -334,7 +336,8 @@ def _find_crossings(
     far = np.minimum(share, 1 - share) * length > RESOLUTION
     place = t[left] + share * length
     order = np.lexsort((share[far], left[far]))
-    left, unit, share, place = (part[far][order] for part in (left, unit, share, place))
+    left, unit = left[far][order], unit[far][order]
+    share, place = share[far][order], place[far][order]
     fresh = np.append(True, np.diff(place) > RESOLUTION)[: len(left)]
     left, unit, share = left[fresh], unit[fresh], share[fresh]
     return left, unit, share, len(left) < count
@@ -366,6 +369,13 @@ class _Insertion(NamedTuple):
         out = np.empty(len(self.old) + len(self.new))
         out[self.old] = rows
         out[self.new] = np.maximum(rows[self.left], rows[self.left + 1])
+        return out
+
+    def either(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """What is so at breakpoints and, at crossings, on either side."""
+        out = np.empty((len(self.old) + len(self.new), rows.shape[1]), dtype=bool)
+        out[self.old] = rows
+        out[self.new] = rows[self.left] | rows[self.left + 1]
         return out
 
     def rows(self, rows: Array, wanted: NDArray[np.intp]) -> Array:
