@@ -193,7 +193,7 @@ def _far_apart(rng: Rng, shape: int | tuple[int, int], style: str, reach: int) -
 def _cliff(rng: Rng, kind: Kind, reach: int) -> Network:
     """Sums of relu(w x - c), w up to 1e+reach, that fall by ones, and units behind them."""
     d, kinks = int(rng.choice(kind.inputs)), int(rng.integers(2, 5))
-    steep = 10.0 ** int(rng.integers(5, reach + 11))
+    steep = 10.0 ** float(rng.integers(5, min(reach + 11, 300)))
     first = np.zeros((kinks, d))
     first[:, 0] = steep * rng.choice([1.0, 1.0, -1.0])
     shifts = rng.integers(-2, 3, kinks) * float(rng.choice([1.0, steep, 1e-3]))

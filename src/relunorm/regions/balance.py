@@ -48,6 +48,29 @@ def balanced(network: Network) -> Network:
     return network.__dict__["balanced"] or network
 
 
+def folded(network: Network) -> Network:
+    """`Network.folded`, brought to size before where products of its weights could be lost."""
+    if all(layer.has_units for layer in network.layers):
+        return network
+    return balanced(network).folded()
+
+
+def lossless(network: Network) -> bool:
+    """Whether no product of weights along a path, nor of a bias with them, can leave float64.
+
+    >>> lossless(Network.from_weights([[[1e-200]], [[1e-200]], [[1e300]]]))
+    False
+    """
+    least, most = 0, 0
+    for affine in network.maps:
+        entries = [mx.entries(matrix).ravel() for matrix in affine.terms.values()]
+        sizes = np.frexp(np.concatenate([affine.bias, *entries]))
+        powers = sizes[1][sizes[0] != 0.0]
+        least += int(min(powers.min(initial=0), 0))
+        most += int(max(powers.max(initial=0), 0)) + affine.size.bit_length()
+    return least > LOWEST + 53 and most < -LOWEST
+
+
 def balanced_for(network: Network, exponents: Exponents) -> Network:
     """`balanced`, as a function of the inputs in units of 2^exponents."""
     return _balance(network, exponents)
@@ -159,4 +182,9 @@ def _scaled(affine: Affine, reach: list[Exponents], own: Exponents) -> Affine:
             data = np.ldexp(entries.data, reach[source][columns] - own[rows])
             moved = sp.csr_array(sp.coo_array((data, (rows, columns)), shape=entries.shape))
             terms[source] = moved if sp.issparse(matrix) else moved.toarray()
-        return Affine(terms, np.ldexp(affine.bias, -own))
+        bias = np.ldexp(affine.bias, -own)
+        # Where all that a unit reads is off its bias alone decides: it may shrink, but not to 0.
+        faint = np.copysign(2.0**LOWEST, affine.bias)
+        return Affine(
+            terms, np.where((np.abs(bias) < np.abs(faint)) & (affine.bias != 0), faint, bias)
+        )

@@ -19,6 +19,7 @@ from relunorm.clock import Clock, Listener
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
+from relunorm.regions.balance import folded
 from relunorm.regions.partition import Regions
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window
@@ -69,7 +70,7 @@ def regions(
     (4, [[True, True], [True, False], [False, True], [False, False]])
     """
     clock = Clock(time_limit)
-    network = network.folded()
+    network = folded(network)
     window = open_window(network, domain)
     place = Placement(workers, backend, scheduler)
     chosen = _method(method, window)

@@ -1,14 +1,11 @@
 """A stretch of a segment through a network in whole numbers: what floats cannot decide.
 
-On a piece every value is v(t) = c + t d. Floats are integers times powers of two, so c and d are,
-too, and grow by the length of one weight a layer; places where units change are quotients of two of
-them. Nothing is rounded but what is handed back.
+On a piece every value is v(t) = c + t d in whole numbers times a power of two (`exact_forms`), and
+places where units change are quotients of two of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.arithmetic.dyadic import dyadic
-from relunorm.matrix import Array, Matrix, Vector
-from relunorm.network import Activation, Affine, Network
+from relunorm.matrix import Array, Vector
+from relunorm.network import Activation, Network
+from relunorm.regions.exact_forms import ExactMap, Forms, as_float
 
 #: Weights that may be looked at for one segment: about a second.
 WORK = 1 << 20
@@ -33,80 +30,11 @@ class Stretch(NamedTuple):
     values: Array
 
 
-class _Forms(NamedTuple):
-    """Values c + t d of one layer: whole numbers, to be multiplied by 2^exponent."""
-
-    constant: list[int]
-    slope: list[int]
-    exponent: int
-
-    def times(self, factors: Sequence[int], exponent: int) -> _Forms:
-        """Every value times its factor 2^exponent."""
-        pairs = [
-            [f * x for f, x in zip(factors, part, strict=True)]
-            for part in (self.constant, self.slope)
-        ]
-        return _Forms(pairs[0], pairs[1], self.exponent + exponent)
-
-    def at(self, t: Fraction) -> list[int]:
-        """The values at t up to a positive factor, which is the same for all of them."""
-        p, q = t.numerator, t.denominator
-        return [c * q + d * p for c, d in zip(self.constant, self.slope, strict=True)]
-
-    def floats(self, t: Fraction) -> Vector:
-        """The values at t, rounded once."""
-        up = 1 << max(self.exponent, 0)
-        down = t.denominator << max(-self.exponent, 0)
-        return np.array([_float(n * up, down) for n in self.at(t)])
-
-
 class _Piece(NamedTuple):
     start: Fraction
     end: Fraction
-    values: list[_Forms]
+    values: list[Forms]
     positive: list[bool]
-
-
-class _Matrix(NamedTuple):
-    """The entries of a matrix that are not 0, row by row, in whole numbers."""
-
-    ends: list[int]
-    columns: list[int]
-    entries: list[int]
-    exponent: int
-
-    @classmethod
-    def of(cls, matrix: Matrix) -> _Matrix:
-        ends, columns, values = mx.csr_parts(matrix)
-        whole = dyadic(values)
-        return cls(ends.tolist(), columns.tolist(), whole.whole.tolist(), whole.exponent)
-
-    def times(self, vector: list[int]) -> list[int]:
-        terms = [w * vector[j] for w, j in zip(self.entries, self.columns, strict=True)]
-        return [sum(terms[a:b]) for a, b in pairwise(self.ends)]
-
-
-class _Map(NamedTuple):
-    terms: dict[int, _Matrix]
-    bias: list[int]
-    exponent: int
-
-    @classmethod
-    def of(cls, affine: Affine) -> _Map:
-        bias = dyadic(affine.bias)
-        terms = {source: _Matrix.of(matrix) for source, matrix in affine.terms.items()}
-        return cls(terms, bias.whole.tolist(), bias.exponent)
-
-    def of_values(self, values: Sequence[_Forms]) -> _Forms:
-        exponents = [m.exponent + values[source].exponent for source, m in self.terms.items()]
-        least = min([self.exponent, *exponents])
-        constant = [b << (self.exponent - least) for b in self.bias]
-        slope = [0] * len(constant)
-        for (source, matrix), exponent in zip(self.terms.items(), exponents, strict=True):
-            forms, shift = values[source], exponent - least
-            constant = _sum(constant, matrix.times(forms.constant), shift)
-            slope = _sum(slope, matrix.times(forms.slope), shift)
-        return _Forms(constant, slope, least)
 
 
 class ExactSegment:
@@ -123,15 +51,15 @@ class ExactSegment:
         ends = dyadic(np.concatenate([a, b]))
         start, end = ends.whole[: len(a)].tolist(), ends.whole[len(a) :].tolist()
         way = [y - x for x, y in zip(start, end, strict=True)]
-        self.segment = _Forms(start, way, ends.exponent)
+        self.segment = Forms([start, way], ends.exponent)
         self.network = network
-        self.maps: list[_Map] = []
+        self.maps: list[ExactMap] = []
         self.left = work
 
     def follow(self, start: Fraction, end: Fraction) -> Stretch | None:
         """The pieces between two places; None where that would be more work than is left."""
         if not self.maps:
-            self.maps = [_Map.of(affine) for affine in self.network.maps]
+            self.maps = [ExactMap.of(affine) for affine in self.network.maps]
         pieces = [_Piece(start, end, [self.segment], [])]
         for index, layer in enumerate(self.network.layers):
             self.left -= len(pieces) * layer.affine.nnz
@@ -139,7 +67,7 @@ class ExactSegment:
                 return None
             further: list[_Piece] = []
             for piece in pieces:
-                forms = self.maps[index].of_values(piece.values)
+                forms = self.maps[index](piece.values)
                 if layer.has_units:
                     further += _cut(piece, forms, layer.activation)
                 else:
@@ -148,44 +76,43 @@ class ExactSegment:
         self.left -= len(pieces) * self.network.output.nnz
         if self.left < 0:
             return None
-        outputs = [self.maps[-1].of_values(piece.values) for piece in pieces]
-        values = [f.floats(piece.start) for piece, f in zip(pieces, outputs, strict=True)]
+        outputs = [self.maps[-1](piece.values) for piece in pieces]
+        values = [_floats(f, piece.start) for piece, f in zip(pieces, outputs, strict=True)]
         positive = np.array([piece.positive for piece in pieces], dtype=bool)
         return Stretch(
             [start, *(piece.end for piece in pieces)],
             positive.reshape(len(pieces), -1),
-            np.array([*values, outputs[-1].floats(end)]),
+            np.array([*values, _floats(outputs[-1], end)]),
         )
 
 
-def _cut(piece: _Piece, forms: _Forms, activation: Activation) -> list[_Piece]:
+def _cut(piece: _Piece, forms: Forms, activation: Activation) -> list[_Piece]:
     """The parts of a piece on which no unit of a layer changes sign."""
-    first, last = forms.at(piece.start), forms.at(piece.end)
+    first, last = _at(forms, piece.start), _at(forms, piece.end)
     places = {
-        unit: Fraction(-forms.constant[unit], forms.slope[unit])
+        unit: Fraction(-forms.columns[0][unit], forms.columns[1][unit])
         for unit, (x, y) in enumerate(zip(first, last, strict=True))
         if x < 0 < y or y < 0 < x
     }
     ends = [piece.start, *sorted(set(places.values())), piece.end]
-    numerator, denominator = float(activation.slopes[0]).as_integer_ratio()
     found = []
     for start, end in pairwise(ends):
         positive = [
             x > 0 or y > 0 if unit not in places else (x > 0 if end <= places[unit] else y > 0)
             for unit, (x, y) in enumerate(zip(first, last, strict=True))
         ]
-        factors = [denominator if on else numerator for on in positive]
-        value = forms.times(factors, 1 - denominator.bit_length())
+        value = forms.activated(positive, activation.slopes[0])
         found.append(_Piece(start, end, [*piece.values, value], piece.positive + positive))
     return found
 
 
-def _sum(numbers: list[int], others: list[int], shift: int) -> list[int]:
-    return [x + (y << shift) for x, y in zip(numbers, others, strict=True)]
+def _at(forms: Forms, t: Fraction) -> list[int]:
+    """c + t d up to a positive factor, which is the same for all of them."""
+    p, q = t.numerator, t.denominator
+    return [c * q + d * p for c, d in zip(*forms.columns, strict=True)]
 
 
-def _float(numerator: int, denominator: int) -> float:
-    try:
-        return numerator / denominator
-    except OverflowError:
-        return math.copysign(math.inf, numerator)
+def _floats(forms: Forms, t: Fraction) -> Vector:
+    """c + t d, rounded once."""
+    up, down = 1 << max(forms.exponent, 0), t.denominator << max(-forms.exponent, 0)
+    return np.array([as_float(n * up, down) for n in _at(forms, t)])

@@ -23,7 +23,7 @@ from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.search.work import Budget
-from relunorm.regions.segments import Followed, follow
+from relunorm.regions.segments import Followed, Leg, follow
 
 #: A leg through a network of so many entries or units is followed in so many parts where a clock
 #: waits.
@@ -173,6 +173,7 @@ def _stretches(network: Network, clock: Clock) -> int:
 
 def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[Followed]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
+    given, corners = network, vertices
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
     if units is None:
@@ -180,11 +181,12 @@ def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[Fol
     else:
         network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
+        legs = Leg(network, a, b), Leg(given, corners[index], corners[index + 1])
         open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
             room = ROOM if end - start > SHORTEST else np.inf
-            found = follow(network, a, b, room, (start, end))
+            found = follow(*legs, room, (start, end))
             if found is None:
                 middle = (start + end) / 2
                 open_ += [(middle, end), (start, middle)]

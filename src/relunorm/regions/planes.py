@@ -15,7 +15,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts, as_rectangle
 from relunorm.matrix import Array
 from relunorm.network import Network
-from relunorm.regions.balance import balanced
+from relunorm.regions.balance import balanced, folded
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.partition import Regions
@@ -106,7 +106,7 @@ def on_plane(
     >>> len(on_plane(net, [0, 0, 0], [1, 0, 0], [0, 1, 1]))
     4
     """
-    network = network.folded()
+    network = folded(network)
     size = network.input_size
     given = (("origin", origin), ("u", u), ("v", v))
     rows = [_one_input(name, vector, size) for name, vector in given]

@@ -56,21 +56,32 @@ class _Pieces(NamedTuple):
     values: Array
 
 
-def follow(
-    network: Network, a: Vector, b: Vector, room: float, span: tuple[float, float] = (0.0, 1.0)
-) -> Followed | None:
-    """The pieces of the segment from a to b, or of the part of it in a span of [0, 1].
+class Leg(NamedTuple):
+    """A network and the ends of a segment."""
 
-    None where the values at the breakpoints would take more than ``room`` numbers.
+    network: Network
+    a: Vector
+    b: Vector
+
+
+def follow(leg: Leg, given: Leg, room: float, span: tuple[float, float]) -> Followed | None:
+    """The pieces of the part of a segment in a span of [0, 1].
+
+    Args:
+        leg: brought to size, for floats: numbers below all others of a unit may be lost.
+        given: the same as it was given, for whole numbers.
+
+    Returns:
+        None where the values at the breakpoints would take more than ``room`` numbers.
     """
-    ends = np.stack([(1 - share) * a + share * b for share in span])
-    found = _in_floats(network, ends, room, span != (0.0, 1.0))
+    ends = np.stack([(1 - share) * leg.a + share * leg.b for share in span])
+    found = _in_floats(leg.network, ends, room, span != (0.0, 1.0))
     if found is None:
         return None
     pieces, doubtful = found
     certain = doubtful is not None
     if doubtful is not None and doubtful.any():
-        decided = _decided(network, a, b, span, pieces, doubtful)
+        decided = _decided(given, span, pieces, doubtful)
         pieces, certain = decided or pieces, decided is not None
     return _listed(pieces, certain)
 
@@ -141,12 +152,7 @@ def _in_floats(
 
 
 def _decided(
-    network: Network,
-    a: Vector,
-    b: Vector,
-    span: tuple[float, float],
-    pieces: _Pieces,
-    doubtful: NDArray[np.bool_],
+    given: Leg, span: tuple[float, float], pieces: _Pieces, doubtful: NDArray[np.bool_]
 ) -> _Pieces | None:
     """The pieces with those beside doubtful breakpoints decided in whole numbers.
 
@@ -154,9 +160,9 @@ def _decided(
     """
     t, positive, values = pieces
     beside = np.count_nonzero(doubtful[1:] | doubtful[:-1])
-    if beside * sum(affine.nnz for affine in network.maps) > WORK:
+    if beside * sum(affine.nnz for affine in given.network.maps) > WORK:
         return None
-    exact = ExactSegment(network, a, b)
+    exact = ExactSegment(*given)
     low, length = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
     parts: list[_Pieces] = []
     done = 0  # breakpoints before this are in the parts, and so are the pieces behind them
