@@ -5,6 +5,7 @@ What is too thin to be listed is judged by the rule of docs/regions.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,8 @@ NOISE = 1e-12
 #: A form's value below this share of the sums behind it is not seen by any test of signs (the
 #: documents say up to 32 units in the last place a layer).
 UNSEEN = 2e-14
+#: Below the normal numbers of float64 a share says nothing.
+SUBNORMAL = 2.0**-1070
 
 
 @dataclass(frozen=True)
@@ -178,11 +181,26 @@ class Scale:
 
 def _ratio(row: Sequence[int], exponent: int, corner: Sequence[int]) -> float:
     total = sum(a * v for a, v in zip(row, corner, strict=True))
-    return float(Fraction(total, corner[-1] << exponent))
+    return _nearest(Fraction(total, corner[-1] << exponent))
 
 
 def _float(a: int, exponent: int) -> float:
-    return float(Fraction(a, 1 << exponent))
+    return _nearest(Fraction(a, 1 << exponent))
+
+
+def _nearest(x: Fraction) -> float:
+    """The nearest float; infinite beyond all of them."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def _gap(said: float, exact: Fraction) -> float:
+    """How far a number is off; one beyond float64 is infinite."""
+    if not math.isfinite(said):
+        return 0.0 if said == _nearest(exact) else math.inf
+    return _nearest(abs(Fraction(float(said)) - exact))
 
 
 def _region(
@@ -225,18 +243,23 @@ def _region(
         for j, slope in enumerate(row[:-1]):
             if scale.half[j] == 0:
                 continue
-            allowed = NOISE * size.output_slopes[k, j] / scale.half[j]
-            gap = abs(float(A[k, j] - slope))
+            allowed = (
+                NOISE * size.output_slopes[k, j] / scale.half[j]
+                + NOISE * _nearest(abs(slope))
+                + SUBNORMAL
+            )
+            gap = _gap(A[k, j], slope)
             out.claim(
-                gap <= allowed,
+                gap <= allowed or np.isnan(allowed),
                 f"{found!r}: region {i} has slope {A[k, j]!r} for output {k}, input {j}; exactly "
                 f"{short(slope)}",
             )
         with np.errstate(all="ignore"):
             lever = np.nan_to_num(size.output_slopes[k] / scale.half, posinf=0.0) @ middle
-        gap = abs(float(c[k] - row[-1])) if not (scale.half == 0).any() else 0.0
+        gap = _gap(c[k], row[-1]) if not (scale.half == 0).any() else 0.0
+        allowed = NOISE * (size.output[k] + lever + _nearest(abs(row[-1]))) + SUBNORMAL
         out.claim(
-            gap <= NOISE * (size.output[k] + lever),
+            gap <= allowed or np.isnan(allowed),
             f"{found!r}: region {i} has constant {c[k]!r} for output {k}; exactly {short(row[-1])}",
         )
 

@@ -8,11 +8,16 @@ to be undone but the inputs' own factors.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.arithmetic.dyadic import Objects, fractions, objects
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array
 from relunorm.network import Affine, Layer, Network
@@ -28,6 +33,16 @@ ORDINARY = (2.0**-100, 2.0**100)
 
 #: The exponent of the smallest normal number, and a stand-in for that of 0.
 LOWEST, NONE = -1021, -(2**40)
+
+#: Products of weights of linear stages that are taken in fractions: a second or two.
+PRODUCTS = 1_000_000
+
+BEYOND = "the output is beyond float64: rescale the output weights"
+
+APART = (
+    "{} has a unit with numbers too far apart for float64 (more than a factor of 2^1000), so the "
+    "network cannot be brought to size; rescale or remove them"
+)
 
 Exponents = NDArray[np.int64]
 
@@ -49,10 +64,76 @@ def balanced(network: Network) -> Network:
 
 
 def folded(network: Network) -> Network:
-    """`Network.folded`, brought to size before where products of its weights could be lost."""
-    if all(layer.has_units for layer in network.layers):
-        return network
-    return balanced(network).folded()
+    """`Network.folded`; in fractions, each rounded once, where products of weights could be lost.
+
+    Then units may be multiplied by powers of two, by which their readers divide. Networks whose
+    products are more than `PRODUCTS` are brought to size and multiplied out in floats.
+    """
+    if all(layer.has_units for layer in network.layers) or balanced(network) is network:
+        return network.folded()
+    widest = max(network.widths)
+    if sum(affine.nnz for affine in network.maps) * widest > PRODUCTS:
+        return balanced(network).folded()
+    expressed: list[_Fractions | tuple[int, Objects]] = [
+        (0, objects([Fraction(1)] * network.input_size))
+    ]
+    layers: list[Layer] = []
+    for index, layer in enumerate(network.layers):
+        found = _Fractions.of(layer.affine, expressed)
+        if layer.has_units:
+            where = f"layer {index} ({layer.name or 'unnamed'})"
+            own = objects([Fraction(2) ** _middle(row, where) for row in found.rows()])
+            layers.append(replace(layer, affine=found.divided(own).floats()))
+            expressed.append((len(layers), own))
+        else:
+            expressed.append(found)
+    output = _Fractions.of(network.output, expressed)
+    if any(abs(x) >= 2**1023 for row in output.rows() for x in row):
+        raise InvalidInputError(BEYOND)
+    return network.replace(layers=layers, output=output.floats())
+
+
+class _Fractions(NamedTuple):
+    """An affine map without rounding."""
+
+    terms: dict[int, Objects]
+    bias: Objects
+
+    @classmethod
+    def of(cls, affine: Affine, expressed: list[_Fractions | tuple[int, Objects]]) -> _Fractions:
+        """The map, with what it reads expressed by others, or by one value times factors."""
+        terms: dict[int, Objects] = {}
+        bias = fractions(affine.bias)
+        for source, matrix in affine.terms.items():
+            weights = fractions(mx.dense(matrix)).reshape(matrix.shape)
+            inner = expressed[source]
+            if isinstance(inner, _Fractions):
+                bias = bias + weights @ inner.bias
+                parts = {k: weights @ by for k, by in inner.terms.items()}
+            else:
+                parts = {inner[0]: weights * inner[1]}
+            for k, part in parts.items():
+                terms[k] = terms[k] + part if k in terms else part
+        return cls(terms, bias)
+
+    def rows(self) -> list[list[Fraction]]:
+        return np.column_stack([*self.terms.values(), self.bias]).tolist()
+
+    def divided(self, by: Objects) -> _Fractions:
+        return _Fractions({k: m / by[:, None] for k, m in self.terms.items()}, self.bias / by)
+
+    def floats(self) -> Affine:
+        terms = {k: matrix.astype(np.float64) for k, matrix in self.terms.items()}
+        return Affine(terms, self.bias.astype(np.float64))
+
+
+def _middle(row: list[Fraction], where: str) -> int:
+    """The power of two that brings all numbers of a row into float64; 0 where they are in it."""
+    powers = [x.numerator.bit_length() - x.denominator.bit_length() for x in row if x]
+    least, most = min(powers, default=0), max(powers, default=0)
+    if most - least > -2 * LOWEST - 60:
+        raise InvalidInputError(APART.format(where))
+    return 0 if least > LOWEST + 10 and most < -LOWEST - 10 else (least + most) // 2
 
 
 def lossless(network: Network) -> bool:
@@ -62,6 +143,9 @@ def lossless(network: Network) -> bool:
     False
     """
     least, most = 0, 0
+    steep = [abs(s) for layer in network.layers for s in layer.activation.slopes if s]
+    for power in np.frexp(np.array(steep))[1].tolist():
+        least, most = least + min(power, 0), most + max(power, 0)
     for affine in network.maps:
         entries = [mx.entries(matrix).ravel() for matrix in affine.terms.values()]
         sizes = np.frexp(np.concatenate([affine.bias, *entries]))
@@ -113,7 +197,7 @@ def _balance(network: Network, exponents: Exponents | None = None) -> Network:
     layers, reach = balanced_layers(network, exponents)
     output = _scaled(network.output, reach, np.zeros(network.output.size, dtype=np.int64))
     if not all(np.isfinite(mx.entries(matrix)).all() for matrix in output.terms.values()):
-        raise InvalidInputError("the output is beyond float64: rescale the output weights")
+        raise InvalidInputError(BEYOND)
     return network.replace(layers=layers, output=Affine(output.terms, network.output.bias))
 
 
@@ -166,10 +250,7 @@ def without_loss(affine: Affine, reach: list[Exponents], own: Exponents, where: 
         rows, columns = entries.coords
         shift = reach[source][columns] - own[rows]
         if (np.frexp(entries.data)[1] + shift < LOWEST)[entries.data != 0].any():
-            raise InvalidInputError(
-                f"{where} has a unit with numbers too far apart for float64 (more than a factor of "
-                "2^1000), so the network cannot be brought to size; rescale or remove them"
-            )
+            raise InvalidInputError(APART.format(where))
     return _scaled(affine, reach, own)
 
 
