@@ -89,7 +89,11 @@ def judge_along(case: Case, out: Outcome) -> None:
 
 def draw_plane(rng: Rng) -> Case:
     """A plane through three inputs (or a skew frame of two)."""
-    net = network(rng, Kind(inputs=(2, 3, 5)))
+    kind = Kind(inputs=(2, 3, 5))
+    if rng.random() < 0.25:
+        net = extreme_network(rng, kind, int(rng.choice([60, 160, 300])))
+    else:
+        net = network(rng, kind)
     d = net.input_size
     origin, u, v = rng.normal(size=(3, d))
     if rng.random() < 0.4:

@@ -16,7 +16,7 @@ from exact_answers import at_point, whole
 from exact_oracle import Piece, pieces, read, volume
 
 import relunorm as rn
-from fuzzing.nets import Kind, Rng, network
+from fuzzing.nets import Kind, Rng, extreme_network, network
 from fuzzing.outcome import Case, Outcome, short
 from fuzzing.places import Place, place_for
 from relunorm import Ball, Network, Regions
@@ -69,8 +69,11 @@ def sizes(net: Network, signs: Sequence[int], far: np.ndarray, half: np.ndarray)
 
 
 def draw(rng: Rng) -> Case:
-    """One engine on one domain."""
-    net = network(rng, Kind())
+    """One engine on one domain; weights of any size now and then."""
+    if rng.random() < 0.25:
+        net = extreme_network(rng, Kind(inputs=(1, 2, 2, 3)), int(rng.choice([60, 160, 300])))
+    else:
+        net = network(rng, Kind())
     d = net.input_size
     methods = ["tree"] if d == 1 else ["tree", "cells"] if d > 2 else ["tree", "cells", "polygons"]
     method = str(rng.choice(["auto", "auto", "auto", *methods]))
@@ -95,6 +98,11 @@ def judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: 
         net: the network whose numbers are exact.
         start: the inputs as exact forms of the window's coordinates, for a plane.
     """
+    with np.errstate(all="ignore"):  # sizes and gaps beyond float64 are infinite
+        _judge_list(found, net, where, out, start)
+
+
+def _judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: Any) -> None:
     exact = read(net)
     inner = {piece.pattern: piece for piece in pieces(exact, where.inner, start)}
     outer = inner if where.exact else {p.pattern: p for p in pieces(exact, where.outer, start)}

@@ -71,12 +71,25 @@ def folded(network: Network) -> Network:
     """
     if all(layer.has_units for layer in network.layers) or balanced(network) is network:
         return network.folded()
-    widest = max(network.widths)
-    if sum(affine.nnz for affine in network.maps) * widest > PRODUCTS:
+    if _products(network) > PRODUCTS:
         return balanced(network).folded()
-    expressed: list[_Fractions | tuple[int, Objects]] = [
-        (0, objects([Fraction(1)] * network.input_size))
-    ]
+    return _rewritten(network, (0, objects([Fraction(1)] * network.input_size)))
+
+
+def restricted(network: Network, embedding: Array, offset: Array) -> Network:
+    """`Network.restricted`, where products of weights could be lost as in `folded`."""
+    if balanced(network) is network or _products(network) > PRODUCTS:
+        return balanced(network).restricted(embedding, offset)
+    inputs = fractions(embedding).reshape(embedding.shape)
+    return _rewritten(network, _Fractions({0: inputs}, fractions(offset)))
+
+
+def _products(network: Network) -> int:
+    return sum(affine.nnz for affine in network.maps) * max(network.widths)
+
+
+def _rewritten(network: Network, inputs: _Fractions | tuple[int, Objects]) -> Network:
+    expressed = [inputs]
     layers: list[Layer] = []
     for index, layer in enumerate(network.layers):
         found = _Fractions.of(layer.affine, expressed)
@@ -90,6 +103,9 @@ def folded(network: Network) -> Network:
     output = _Fractions.of(network.output, expressed)
     if any(abs(x) >= 2**1023 for row in output.rows() for x in row):
         raise InvalidInputError(BEYOND)
+    if isinstance(inputs, _Fractions):
+        shape = inputs.terms[0].shape[1:]
+        return network.replace(layers=layers, output=output.floats(), input_shape=shape)
     return network.replace(layers=layers, output=output.floats())
 
 
@@ -239,6 +255,9 @@ def sizes(affine: Affine, reach: list[Exponents]) -> Exponents:
     bias = np.frexp(affine.bias)[1].astype(np.int64)
     least = np.where(size == NONE, bias, bias - BIAS)
     size = np.where(affine.bias != 0, np.maximum(size, least), size)
+    # A bias that would be lost beside large weights keeps them large, as far as squares allow.
+    faint = (affine.bias != 0) & (bias - size < LOWEST)
+    size = np.where(faint, np.maximum(bias - LOWEST, size - BIAS), size)
     largest = size[size > NONE].max() if (size > NONE).any() else 0
     return np.where(size == NONE, largest, size)  # rows of zeros may have any
 
