@@ -74,16 +74,18 @@ def follow(leg: Leg, given: Leg, room: float, span: tuple[float, float]) -> Foll
     Returns:
         None where the values at the breakpoints would take more than ``room`` numbers.
     """
-    ends = np.stack([(1 - share) * leg.a + share * leg.b for share in span])
-    found = _in_floats(leg.network, ends, room, span != (0.0, 1.0))
-    if found is None:
-        return None
-    pieces, doubtful = found
-    certain = doubtful is not None
-    if doubtful is not None and doubtful.any():
-        decided = _decided(given, span, pieces, doubtful)
-        pieces, certain = decided or pieces, decided is not None
-    return _listed(pieces, certain)
+    # What overflows is in doubt, and an output beyond float64 is infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = np.stack([(1 - share) * leg.a + share * leg.b for share in span])
+        found = _in_floats(leg.network, ends, room, span != (0.0, 1.0))
+        if found is None:
+            return None
+        pieces, doubtful = found
+        certain = doubtful is not None
+        if doubtful is not None and doubtful.any():
+            decided = _decided(given, span, pieces, doubtful)
+            pieces, certain = decided or pieces, decided is not None
+        return _listed(pieces, certain)
 
 
 def _in_floats(
