@@ -140,7 +140,7 @@ class Region(Shown):
         found = point_in_ball(A, b, ball, centre)
         if found is None:
             raise InvalidDomainError(
-                f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-9 of its "
+                f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-10 of its "
                 "radius: it has no interior point there. Choose x inside the ball"
             )
         return found
