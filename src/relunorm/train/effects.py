@@ -240,8 +240,9 @@ class PiecewiseLinear:
 
     @property
     def slopes(self) -> Floats:
-        """(k,) of the pieces."""
-        return np.diff(self.values) / np.diff(self.knots)
+        """(k,) of the pieces; infinite where f falls or rises within less than floats tell apart."""
+        with np.errstate(divide="ignore"):
+            return np.diff(self.values) / np.diff(self.knots)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
