@@ -63,6 +63,24 @@ def balanced(network: Network) -> Network:
     return network.__dict__["balanced"] or network
 
 
+def at_size(network: Network) -> Network:
+    """`balanced`, or the network as it is where anything would be lost by that.
+
+    >>> tiny = Network.from_weights([[[3e-310]], [[1e200]]])
+    >>> float(at_size(tiny).layers[0].affine.terms[0][0, 0]) >= 0.5
+    True
+    """
+    try:
+        found = balanced(network)
+    except InvalidInputError:
+        return network
+    faint = any((np.abs(affine.bias) == 2.0**LOWEST).any() for affine in found.maps)
+    out = [mx.entries(matrix) for matrix in found.output.terms.values()]
+    same = [mx.entries(matrix) for matrix in network.output.terms.values()]
+    lost = any((np.abs(x[y != 0.0]) < 2.0**LOWEST).any() for x, y in zip(out, same, strict=True))
+    return network if faint or lost else found
+
+
 def folded(network: Network) -> Network:
     """`Network.folded`; in fractions, each rounded once, where products of weights could be lost.
 

@@ -240,7 +240,7 @@ class PiecewiseLinear:
 
     @property
     def slopes(self) -> Floats:
-        """(k,) of the pieces; infinite where f falls or rises within less than floats tell apart."""
+        """(k,) of the pieces; infinite where floats cannot tell their ends apart."""
         with np.errstate(divide="ignore"):
             return np.diff(self.values) / np.diff(self.knots)
 
