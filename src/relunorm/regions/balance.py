@@ -64,12 +64,17 @@ def balanced(network: Network) -> Network:
 
 
 def at_size(network: Network) -> Network:
-    """`balanced`, or the network as it is where anything would be lost by that.
+    """`balanced`, where weights are so small that products with them may lose digits.
+
+    The network as it is where there are none, or where anything would be lost by it.
 
     >>> tiny = Network.from_weights([[[3e-310]], [[1e200]]])
     >>> float(at_size(tiny).layers[0].affine.terms[0][0, 0]) >= 0.5
     True
     """
+    weights = [abs(mx.entries(m)) for affine in network.maps for m in affine.terms.values()]
+    if not any(((x < 2.0 ** (LOWEST + 53)) & (x > 0.0)).any() for x in weights):
+        return network
     try:
         found = balanced(network)
     except InvalidInputError:
