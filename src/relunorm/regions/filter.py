@@ -187,11 +187,10 @@ class Filter:
 
     def doubts(self, t: Vector, out: Array, reaches: dict[int, Vector]) -> NDArray[np.bool_]:
         """Which of the final breakpoints are not certain, or have outputs that are not."""
-        found = np.zeros(len(t), dtype=bool)
-        apart = 8.0 * (self.blur[1:] + self.blur[:-1])
-        close = np.flatnonzero(np.diff(t) <= apart)
-        found[close] = found[close + 1] = True
-        found |= ~(self.blur <= LOOSE)
+        found = ~(self.blur <= LOOSE)
+        close = t[1:] - t[:-1] <= 8.0 * (self.blur[1:] + self.blur[:-1])
+        found[1:] |= close
+        found[:-1] |= close
         own = self.maps[-1]
         error = own.rounding * own.bias
         for source, reach in reaches.items():

@@ -224,6 +224,8 @@ def _joined(network: Network, vertices: Array, parts: list[Followed], reason: st
 
 def _set_apart(breakpoints: Array, fixed: NDArray[np.bool_]) -> None:
     """Breakpoints that are one float become floats in a row, vertices staying where they are."""
+    if (breakpoints[1:] > breakpoints[:-1]).all():
+        return
     for i in (np.flatnonzero(np.diff(breakpoints) <= 0.0) + 1).tolist():
         for k in range(i, len(breakpoints)):
             if fixed[k] or breakpoints[k] > breakpoints[k - 1]:

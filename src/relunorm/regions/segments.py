@@ -194,7 +194,7 @@ def _listed(pieces: _Pieces, certain: bool) -> Followed:
     Until then they stay: a layer behind may tell values apart that lie as near to each other.
     """
     t, positive, values = pieces
-    if (np.diff(t) > TOLERANCE).all():
+    if (t[1:] - t[:-1] > TOLERANCE).all():
         return Followed(t, np.packbits(positive, axis=1), values, 0, certain)
     kept = [0]
     for i in range(1, len(t)):
