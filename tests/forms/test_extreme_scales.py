@@ -158,3 +158,25 @@ def test_witness_in_a_flat_polytope(d: int) -> None:
     found = rn.compare(first, second, slice_, time_limit=5)
     assert found.verdict == "different"
     assert slice_.contains(found.witness)[0]
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-309])
+def test_fingerprints_of_copies_with_weights_that_are_not_normal_numbers(size):
+    """A unit split in two halves, and all units multiplied by powers of two."""
+    first = np.array([[-5.0, 2.0], [4.0, -13.0]]) * size
+    bias = np.array([2.75, -0.5]) * size
+    net = rn.Network.from_weights(
+        [first, [[1.0, 1.0], [1.0, 1.0]], [[-1.5, 0.6]]], [bias, [0.5, -0.5], [0.0]]
+    )
+    split, halves = [0, 1, 1], np.array([1.0, 0.5, 0.5])
+    factors = np.array([16.0, 2.0, 64.0])
+    copy = rn.Network.from_weights(
+        [
+            first[split] * factors[:, None],
+            np.ones((2, 3)) * halves / factors,
+            [[-1.5, 0.6]],
+        ],
+        [bias[split] * factors, [0.5, -0.5], [0.0]],
+    )
+    for domain in (None, rn.Box.cube(2)):
+        assert rn.fingerprint(net, domain) == rn.fingerprint(copy, domain)

@@ -138,6 +138,75 @@ def _numbers(rng: Rng, shape: int | tuple[int, int], style: str) -> np.ndarray:
     return rng.normal(size=shape)
 
 
+# --- weights that floats lose: for what is exact whatever they are
+
+
+def extreme_network(rng: Rng, kind: Kind, reach: int = 60) -> Network:
+    """Layers of weights between 1e-reach and 1e+reach, alone or mixed, cliffs among them."""
+    if rng.random() < 0.25:
+        return _cliff(rng, kind, reach)
+    sizes = [int(rng.choice(kind.inputs))]
+    style, mixed = EXTREMES[rng.integers(len(EXTREMES))], rng.random() < 0.4
+    layers = []
+    for _ in range(int(rng.integers(1, kind.depth + 2))):
+        own = EXTREMES[rng.integers(len(EXTREMES))] if mixed else style
+        size, sources = int(rng.integers(1, kind.width + 1)), {len(sizes) - 1}
+        if kind.skips and rng.random() < 0.2:
+            sources.add(int(rng.integers(len(sizes))))
+        terms = {k: _far_apart(rng, (size, sizes[k]), own, reach) for k in sorted(sources)}
+        bias = _far_apart(rng, size, own, reach) * rng.choice([0.0, 1.0, 1.0])
+        layers.append(Layer(Affine(terms, bias), _activation(rng, kind)))
+        sizes.append(size)
+    if not any(layer.has_units for layer in layers):
+        layers.append(Layer(Affine({len(layers): np.ones((1, sizes[-1]))}, [0.0])))
+        sizes.append(1)
+    outputs = int(rng.integers(1, kind.outputs + 1))
+    output = Affine(
+        {len(layers): _far_apart(rng, (outputs, sizes[-1]), style, reach)},
+        _far_apart(rng, outputs, style, reach),
+    )
+    return Network(layers, output, input_shape=sizes[0])
+
+
+EXTREMES = ("huge", "tiny", "mixed", "rows", "grid", "few", "ones", "normal")
+
+
+def _far_apart(rng: Rng, shape: int | tuple[int, int], style: str, reach: int) -> np.ndarray:
+    one = rng.normal(size=shape)
+    some = float(rng.integers(reach // 3, reach + 1))
+    if style == "huge":
+        return one * 10.0 ** float(rng.choice([0.0, some]))
+    if style == "tiny":
+        return one * 10.0 ** float(rng.choice([0.0, -some]))
+    if style == "mixed":
+        return one * 10.0 ** rng.integers(-reach, reach + 1, shape).astype(float)
+    if style == "rows":
+        rows = shape if isinstance(shape, int) else (shape[0], 1)
+        return one * 10.0 ** rng.integers(-reach, reach + 1, rows).astype(float)
+    if style == "grid":
+        return rng.integers(-2, 3, shape) * 10.0 ** rng.choice([0.0, some / 2, some], size=shape)
+    if style == "few":
+        return one * 10.0 ** rng.choice([0.0, 0.0, 0.0, 0.0, 10.0, 16.0, -16.0], size=shape)
+    return np.ones(shape) if style == "ones" else one
+
+
+def _cliff(rng: Rng, kind: Kind, reach: int) -> Network:
+    """Sums of relu(w x - c), w up to 1e+reach, that fall by ones, and units behind them."""
+    d, kinks = int(rng.choice(kind.inputs)), int(rng.integers(2, 5))
+    steep = 10.0 ** float(rng.integers(5, min(reach + 11, 300)))
+    first = np.zeros((kinks, d))
+    first[:, 0] = steep * rng.choice([1.0, 1.0, -1.0])
+    shifts = rng.integers(-2, 3, kinks) * float(rng.choice([1.0, steep, 1e-3]))
+    layers = [Layer(Affine({0: first}, shifts))]
+    for _ in range(int(rng.integers(1, 3))):
+        before, width = layers[-1].width, int(rng.integers(1, 4))
+        rows = rng.choice([-1.0, 1.0, 0.0, 0.5, 1e5], size=(width, before))
+        bias = rng.choice([0.0, -0.5, 0.5, 1.0, -1e-3], size=width)
+        layers.append(Layer(Affine({len(layers): rows}, bias)))
+    output = Affine({len(layers): rng.normal(size=(1, layers[-1].width))}, [0.0])
+    return Network(layers, output, input_shape=d)
+
+
 # --- families: each makes a network that some shortcut in floats gets wrong
 
 

@@ -93,4 +93,7 @@ def jumps(*networks: Network) -> bool:
 
 def short(value: Any) -> str:
     """A number with enough digits to see the difference."""
-    return f"{float(value):.17g}"
+    try:
+        return f"{float(value):.17g}"
+    except OverflowError:
+        return "beyond float64"

@@ -5,6 +5,7 @@ What is too thin to be listed is judged by the rule of docs/regions.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from exact_answers import at_point, whole
 from exact_oracle import Piece, pieces, read, volume
 
 import relunorm as rn
-from fuzzing.nets import Kind, Rng, network
+from fuzzing.nets import Kind, Rng, extreme_network, network
 from fuzzing.outcome import Case, Outcome, short
 from fuzzing.places import Place, place_for
 from relunorm import Ball, Network, Regions
@@ -27,6 +28,8 @@ NOISE = 1e-12
 #: A form's value below this share of the sums behind it is not seen by any test of signs (the
 #: documents say up to 32 units in the last place a layer).
 UNSEEN = 2e-14
+#: Below the normal numbers of float64 a share says nothing.
+SUBNORMAL = 2.0**-1070
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,11 @@ def sizes(net: Network, signs: Sequence[int], far: np.ndarray, half: np.ndarray)
 
 
 def draw(rng: Rng) -> Case:
-    """One engine on one domain."""
-    net = network(rng, Kind())
+    """One engine on one domain; weights of any size now and then."""
+    if rng.random() < 0.25:
+        net = extreme_network(rng, Kind(inputs=(1, 2, 2, 3)), int(rng.choice([60, 160, 300])))
+    else:
+        net = network(rng, Kind())
     d = net.input_size
     methods = ["tree"] if d == 1 else ["tree", "cells"] if d > 2 else ["tree", "cells", "polygons"]
     method = str(rng.choice(["auto", "auto", "auto", *methods]))
@@ -92,6 +98,11 @@ def judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: 
         net: the network whose numbers are exact.
         start: the inputs as exact forms of the window's coordinates, for a plane.
     """
+    with np.errstate(all="ignore"):  # sizes and gaps beyond float64 are infinite
+        _judge_list(found, net, where, out, start)
+
+
+def _judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: Any) -> None:
     exact = read(net)
     inner = {piece.pattern: piece for piece in pieces(exact, where.inner, start)}
     outer = inner if where.exact else {p.pattern: p for p in pieces(exact, where.outer, start)}
@@ -178,11 +189,26 @@ class Scale:
 
 def _ratio(row: Sequence[int], exponent: int, corner: Sequence[int]) -> float:
     total = sum(a * v for a, v in zip(row, corner, strict=True))
-    return float(Fraction(total, corner[-1] << exponent))
+    return _nearest(Fraction(total, corner[-1] << exponent))
 
 
 def _float(a: int, exponent: int) -> float:
-    return float(Fraction(a, 1 << exponent))
+    return _nearest(Fraction(a, 1 << exponent))
+
+
+def _nearest(x: Fraction) -> float:
+    """The nearest float; infinite beyond all of them."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def _gap(said: float, exact: Fraction) -> float:
+    """How far a number is off; one beyond float64 is infinite."""
+    if not math.isfinite(said):
+        return 0.0 if said == _nearest(exact) else math.inf
+    return _nearest(abs(Fraction(float(said)) - exact))
 
 
 def _region(
@@ -225,18 +251,23 @@ def _region(
         for j, slope in enumerate(row[:-1]):
             if scale.half[j] == 0:
                 continue
-            allowed = NOISE * size.output_slopes[k, j] / scale.half[j]
-            gap = abs(float(A[k, j] - slope))
+            allowed = (
+                NOISE * size.output_slopes[k, j] / scale.half[j]
+                + NOISE * _nearest(abs(slope))
+                + SUBNORMAL
+            )
+            gap = _gap(A[k, j], slope)
             out.claim(
-                gap <= allowed,
+                gap <= allowed or np.isnan(allowed),
                 f"{found!r}: region {i} has slope {A[k, j]!r} for output {k}, input {j}; exactly "
                 f"{short(slope)}",
             )
         with np.errstate(all="ignore"):
             lever = np.nan_to_num(size.output_slopes[k] / scale.half, posinf=0.0) @ middle
-        gap = abs(float(c[k] - row[-1])) if not (scale.half == 0).any() else 0.0
+        gap = _gap(c[k], row[-1]) if not (scale.half == 0).any() else 0.0
+        allowed = NOISE * (size.output[k] + lever + _nearest(abs(row[-1]))) + SUBNORMAL
         out.claim(
-            gap <= NOISE * (size.output[k] + lever),
+            gap <= allowed or np.isnan(allowed),
             f"{found!r}: region {i} has constant {c[k]!r} for output {k}; exactly {short(row[-1])}",
         )
 

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from relunorm import Ball, Box, Network, Polytope, along, region_at, regions
+from relunorm import (
+    Activation,
+    Affine,
+    Ball,
+    Box,
+    Layer,
+    Network,
+    Polytope,
+    along,
+    region_at,
+    regions,
+)
 from relunorm.errors import InvalidInputError
 from relunorm.regions.balance import balanced
 from relunorm.regions.geometry.boundaries import level_set
@@ -125,3 +136,43 @@ def test_ordinary_networks_are_left_alone_and_hopeless_ones_refused():
     assert len(regions(tall, Box.cube(2))) == len(regions(wide, Box.cube(2)))
     with pytest.raises(InvalidInputError, match="beyond float64"):
         regions(Network.from_weights([[[1e200]], [[1e200]]]), Box.cube(1))
+
+
+def test_a_path_that_is_off_adds_nothing_however_large_it_is():
+    """x + 1e105 leaky(-1e200 relu(x - 2)), of slope 1e6 below 0: 1e311 where the relu is on."""
+    layers = [
+        Layer(Affine({0: [[1.0]]}, [-2.0])),
+        Layer(Affine({1: [[-1e200]]}, [0.0]), Activation("leaky", slope=1e6)),
+    ]
+    net = Network(layers, Affine({2: [[1e105]], 0: [[1.0]]}, [0.0]), input_shape=1)
+    A, c = regions(net, Box([-1.0], [1.0])).affine(0)
+    assert (A.tolist(), c.tolist()) == ([[1.0]], [0.0])
+
+
+def test_a_faint_bias_decides_where_all_that_a_unit_reads_is_off():
+    """relu(1e200 relu(1e200 x) + 1e-138): scaled by 2^-1300 the bias alone would be 0."""
+    net = Network.from_weights([[[1e200]], [[1e200]], [[1e-138]]], [[0.0], [1e-138], [0.0]])
+    found = regions(net, Box([-1.0], [1.0]))
+    assert sorted(found.patterns.tolist()) == [[False, True], [True, True]]
+    off = found.patterns.tolist().index([False, True])
+    A, c = found.affine(off)
+    np.testing.assert_allclose([A[0, 0], c[0]], [0.0, 1e-276], rtol=1e-12)
+
+
+def test_linear_stages_of_large_and_small_weights_are_multiplied_out_at_size():
+    stage = Activation("identity")
+    for first, second in ((1e-200, 1e-200), (1e200, 1e200)):
+        layers = [
+            Layer(Affine({0: [[first], [-first]]}, [0.0, first / 2]), stage),
+            Layer(Affine({1: second * np.eye(2)}, [0.0, 0.0])),
+        ]
+        back = 1 / first / 4
+        net = Network(layers, Affine({2: [[back, back]]}, [0.0]), input_shape=1)
+        if first > 1:
+            net = net.replace(output=Affine({2: [[back * 1e-10, back * 1e-10]]}, [0.0]))
+        found = regions(net, Box([-1.0], [1.0]))
+        on = sorted(map(tuple, found.patterns.tolist()))
+        assert on == [(False, True), (True, False), (True, True)]
+        exact = second / 4 * (1e-10 if first > 1 else 1.0)
+        steep = found.affine(found.patterns.tolist().index([True, False]))[0]
+        np.testing.assert_allclose(steep, [[exact]], rtol=1e-12)

@@ -586,3 +586,22 @@ def test_what_is_listed_without_a_domain_is_there() -> None:
         there = regions_by_brute_force(net, [-1e40] * d, [1e40] * d)
         assert listed <= there
         assert listed == there or found.hidden
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_caps_at_the_edge_of_a_ball_are_listed_or_counted(d):
+    """Half spaces that reach so far into a ball, judged in fractions, as are points of the caps."""
+    for seed, height in itertools.product(range(6), (1e-3, 2e-9, 1.3e-10, 3e-11, -3e-11, -1e-9)):
+        rng = np.random.default_rng([d, seed])
+        normal = rng.normal(size=d) if seed % 3 else np.eye(d)[-1]
+        radius, middle = 10.0 ** rng.integers(-3, 4), rng.normal(size=d) * (seed % 2)
+        bias = -(normal @ middle + np.linalg.norm(normal) * radius * (1 - height))
+        net = Network.from_weights([[normal.tolist()], [[1.0]]], [[bias], [0.0]])
+        found = regions(net, Ball(middle, radius))
+        on = found.patterns[:, 0].tolist()
+        assert (True in on) == (height > 1e-10)
+        assert (found.hidden > 0) == (0 < height < 1e-10)
+        if True in on:
+            w, m, x = ([*map(Fraction, v)] for v in (normal, middle, found.points[on.index(True)]))
+            assert sum((a - b) ** 2 for a, b in zip(x, m, strict=True)) < Fraction(radius) ** 2
+            assert sum(a * b for a, b in zip(w, x, strict=True)) + Fraction(float(bias)) > 0

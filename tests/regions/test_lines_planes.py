@@ -203,9 +203,10 @@ def test_a_unit_on_a_line_that_is_constant_where_another_is_off():
     # 1000 relu(1e-3 - 1e6 relu(1e6 x)): at 1 its terms are 1e12, for x <= 0 only 1e-3.
     network = Network.from_weights([[[1e6]], [[-1e6]], [[1e3]]], [[0.0], [1e-3], [0.0]])
     line = along(network, [-1.0], [1.0])
-    assert line.breakpoints.tolist() == [0.0, 0.5, 1.0]
-    assert line.patterns.tolist() == [[False, True], [True, False]]
-    assert line.values[0].tolist() == [1.0]
+    # The fall of 1 on 1e-15 is a piece, or half of the line would be wrong.
+    np.testing.assert_allclose(line.breakpoints, [0.0, 0.5, 0.5 + 5e-16, 1.0], rtol=2e-16)
+    assert line.patterns.tolist() == [[False, True], [True, True], [True, False]]
+    assert line.values.ravel().tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
 #: A segment whose crossing of 0 is no float: interpolation leaves 1e-20 there.
@@ -237,13 +238,13 @@ def test_crossings_that_share_a_breakpoint_leave_nothing_behind():
 
 
 def test_outputs_at_the_ends_of_a_line_with_a_kink_beside_them():
-    # On 1e-11 of the segment both units are on: too short to be a piece, but f is not 0 there.
+    # On 1e-11 of the segment both units are on: too short to be a piece, but f is not 0 there, so
+    # that the other end of the segment would have the wrong slope.
     network = Network.from_weights([[[1.0]], [[1.0]], [[1e6]]], [[0.0], [0.0], [0.0]])
-    for ends, at in (([1e-11], [-1.0]), 0), (([-1.0], [1e-11]), 1):
+    for ends, way in (([1e-11], [-1.0]), 1), (([-1.0], [1e-11]), -1):
         line = along(network, *ends)
-        assert line.patterns.tolist() == [[False, False]]
-        assert line.values[at] == pytest.approx(1e-5)
-        assert line.values[1 - at] == 0.0
+        assert line.patterns[::way].tolist() == [[True, True], [False, False]]
+        np.testing.assert_allclose(line.values.ravel()[::way], [1e-5, 0.0, 0.0])
 
 
 def test_a_unit_on_a_line_is_not_hidden_by_a_large_value_that_it_does_not_read():
@@ -345,3 +346,68 @@ def test_what_a_unit_does_not_see_is_not_in_its_rounding(sparse):
         ends = [0.0, *(float(end) for _, end, _ in exact)]
         np.testing.assert_allclose(line.breakpoints, ends, rtol=1e-12)
         np.testing.assert_allclose(line.values, net(line.points(line.breakpoints)), atol=1e-4)
+
+
+def cliff(steep, top=None):
+    """relu(w x) - relu(w x - 1): 0 for x <= 0, 1 from 1/w on; with a unit relu(it - 1/2) on top."""
+    maps = [[[steep], [steep]], [[1.0, -1.0]]], [[0.0, -1.0], [0.0]]
+    return (
+        Network.from_weights(*maps)
+        if top is None
+        else Network.from_weights([*maps[0], [[top]]], [[0.0, -1.0], [-0.5], [0.0]])
+    )
+
+
+@pytest.mark.parametrize("steep", [1e6, 1e11, 1e14, 1e60, 1e200, 1e300])
+def test_both_sides_of_a_cliff_are_right(steep):
+    line = along(cliff(steep), [-1.0], [1.0])
+    assert line.patterns.tolist() == [[False, False], [True, False], [True, True]]
+    assert (np.diff(line.breakpoints) > 0).all()
+    np.testing.assert_allclose(line.breakpoints[1:3], [0.5, 0.5 + 0.5 / steep], rtol=2.0**-52)
+    np.testing.assert_allclose(line.values.ravel(), [0.0, 0.0, 1.0, 1.0], rtol=1e-9, atol=1e-9)
+    assert (line.merged, line.certain) == (0, True)
+
+
+@pytest.mark.parametrize("steep", [1e6, 1e14, 1e60, 1e200])
+def test_a_unit_behind_a_cliff_is_on_on_one_side(steep):
+    line = along(cliff(steep, top=2.0), [-1.0], [1.0])
+    assert line.patterns[0].tolist() == [False, False, False]
+    assert line.patterns[-1].tolist() == [True, True, True]
+    np.testing.assert_allclose(line([0.25, 0.75, 1.0]).ravel(), [0.0, 1.0, 1.0], rtol=1e-9)
+
+
+def test_cliffs_at_the_vertices_of_a_polyline():
+    """Breakpoints there are floats in a row, and vertices stay where they are."""
+    line = along(cliff(1e60), [-1.0], [1e-61], [0.0], [1.0], [0.0], [-1.0])
+    assert (np.diff(line.breakpoints) > 0).all()
+    assert set(range(6)) <= set(line.breakpoints.tolist())
+    np.testing.assert_allclose(
+        line([0.5, 2.0, 2.5, 3.0, 3.5, 4.5]).ravel(), [0, 0, 1, 1, 1, 0], atol=1e-12
+    )
+
+
+def test_shorter_pieces_that_are_not_listed_are_counted():
+    """A hat of height 1e-3 on 3e-13 of the line, between two pieces that meet."""
+    rows, tops = [[1.0]] * 3, [[1e10, -2e10, 1e10]]
+    net = Network.from_weights([rows, tops], [[0.0, -1e-13, -2e-13], [0.0]])
+    line = along(net, [-1.0], [1.0])
+    assert line.patterns.tolist() == [[False] * 3, [True] * 3]
+    assert (len(line), line.merged, line.certain) == (2, 2, True)
+    assert repr(line) == "Line(2 pieces, 2 shorter ones merged, 2 vertices)"
+    assert line.to_dict()["merged"] == 2
+
+
+def test_kinks_that_meet_exactly_are_one_breakpoint_and_others_are_not():
+    """Equal rows whose biases differ by nothing, or by less than any float can hold on the line."""
+    for gap, pieces_ in (0.0, 2), (1e-300, 3):
+        net = Network.from_weights([[[1.0], [2.0]], [[1.0, 1.0]]], [[0.0, gap], [0.0]])
+        line = along(net, [-1.0], [1.0])
+        assert len(line) + line.merged == pieces_
+        assert line.certain
+
+
+def test_a_large_network_says_that_rounding_may_have_decided():
+    rng = np.random.default_rng(0)
+    net = random_net(rng, [2, 600, 500, 1])
+    assert not along(net, [-1.0, 0.5], [1.0, 0.2]).certain
+    assert along(random_net(rng, [2, 60, 50, 1]), [-1.0, 0.5], [1.0, 0.2]).certain

@@ -17,6 +17,7 @@ from relunorm.forms.shapes.canonical import canonical, pin_inputs, without_stage
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
+from relunorm.regions.balance import at_size
 from relunorm.stability import Stability, stability
 
 #: Up to this many products a shallow network is written in rational arithmetic.
@@ -80,7 +81,7 @@ def fingerprint(
     if digits is None and shallow_cost(network) <= RATIONAL and rational:
         return _hash("shallow", shallow_form(network, domain).digest, ending)
     # multiplied out in doubled precision, which does not depend on the order of what is summed
-    exact = without_stages(network, clock)
+    exact = at_size(without_stages(network, clock))
     found = None if domain is None else analysis
     if domain is not None and found is None:
         found = stability(

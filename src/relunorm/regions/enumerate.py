@@ -19,6 +19,7 @@ from relunorm.clock import Clock, Listener
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
+from relunorm.regions.balance import balanced, folded
 from relunorm.regions.partition import Regions
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window
@@ -69,7 +70,7 @@ def regions(
     (4, [[True, True], [True, False], [False, True], [False, False]])
     """
     clock = Clock(time_limit)
-    network = network.folded()
+    network = folded(network)
     window = open_window(network, domain)
     place = Placement(workers, backend, scheduler)
     chosen = _method(method, window)
@@ -154,7 +155,7 @@ def _with_their_points(found: Regions) -> Regions:
     Where cells too thin for the search lie side by side, it may take one for its neighbour; and the
     tree's linear programmes keep their rows within a tolerance only.
     """
-    network, start, keep = found.network, 0, np.ones(len(found), bool)
+    network, start, keep = balanced(found.network), 0, np.ones(len(found), bool)
     doubtful = np.flatnonzero((network.pattern(found.points) != found.patterns).any(axis=1))
     pre, off = enclosed(network, found.points[doubtful])
     for layer, z, error in zip(network.layers, pre, off, strict=False):

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.search.work import Budget
-from relunorm.regions.segments import follow
+from relunorm.regions.segments import Followed, Leg, follow
 
 #: A leg through a network of so many entries or units is followed in so many parts where a clock
 #: waits.
@@ -43,12 +43,15 @@ class Line(Shown):
         network: the network.
         vertices: the polyline, shape (k, d); parameter t runs from 0 to k - 1 along it.
         breakpoints: t of all ends of pieces, ascending, from 0 to k - 1: one more than pieces. The
-            vertices are among them, also where the line turns inside a region.
+            vertices are among them, also where the line turns inside a region. Two that no float
+            lies between are two floats in a row.
         packed: the pattern of each piece, as ``np.packbits`` writes it.
         values: the network at the breakpoints, shape (pieces + 1, outputs).
         complete: False where a time limit or Ctrl-C ended the work; ``vertices`` then end where
             the line was followed to, and everything else is about that part of it.
         reason: why it is not complete.
+        merged: how many pieces are not listed, each below 1e-10 of its leg.
+        certain: whether every sign was decided by more than rounding; False for large networks.
     """
 
     network: Network
@@ -58,6 +61,8 @@ class Line(Shown):
     values: Array
     complete: bool = True
     reason: str = ""
+    merged: int = 0
+    certain: bool = True
 
     def __len__(self) -> int:
         """How many pieces; a turn inside a region makes two of one visit."""
@@ -102,12 +107,13 @@ class Line(Shown):
             "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
-            **entries(self, "breakpoints values complete reason"),
+            **entries(self, "breakpoints values complete reason merged certain"),
         }
 
     def __repr__(self) -> str:
         partial = "" if self.complete else f", partial: {self.reason}"
-        return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
+        merged = f", {self.merged:,} shorter ones merged" if self.merged else ""
+        return f"Line({len(self):,} pieces{merged}, {len(self.vertices)} vertices{partial})"
 
 
 @accepts("network")
@@ -120,7 +126,17 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
         time_limit: seconds after which to stop; the result then says that it is partial, and so it
             does after Ctrl-C.
 
-    Exactness: crossings are exact up to rounding; pieces below 1e-10 of their leg are merged.
+    Exactness: the pieces, their order and their patterns are those of the network in real
+    arithmetic, whatever the size of its weights; a unit that is 0 on a whole piece is inactive
+    there. Floats do the work, bounds on their rounding say where they cannot be trusted, and there
+    whole numbers decide. Pieces below 1e-10 of their leg join a neighbour (``merged`` counts them),
+    but where the outputs at their ends could not both be right then, they are one piece of the
+    list: so the function between breakpoints is right on every other piece, to 1e-6 of its largest
+    value on the leg at the worst and mostly to some roundings, and so are breakpoints, to 1e-6 of
+    the leg. Where networks are too large for that (262,144 weights), or too many signs are open,
+    units that rounding hides count as inactive, crossings are exact up to rounding, and
+    ``certain`` is False.
+
     Cost: one product per matrix with as many rows as breakpoints known at that layer. A leg with so
     many that they would take more than `ROOM` numbers is followed half by half.
 
@@ -133,12 +149,12 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
     budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
     network.check_continuous("regions are defined here for relu and leaky units")
-    parts: list[_Part] = []
+    parts: list[Followed] = []
     try:
         for part in _followed(network, vertices, _stretches(network, budget.clock)):
             parts.append(part)
             budget.book(len(part.packed), lambda: 0.0)
-            if budget.spent and part.end < len(vertices) - 1:
+            if budget.spent and part.t[-1] < len(vertices) - 1:
                 budget.stop(budget.spent)
                 break
     except KeyboardInterrupt:
@@ -148,18 +164,6 @@ def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None =
     return _joined(network, vertices, parts, budget.reason)
 
 
-class _Part(NamedTuple):
-    """A stretch of a polyline: its breakpoints, patterns between them and outputs at them."""
-
-    t: Array
-    packed: NDArray[np.uint8]
-    values: Array
-
-    @property
-    def end(self) -> float:
-        return float(self.t[-1])
-
-
 def _stretches(network: Network, clock: Clock) -> int:
     """In how many parts to follow a leg: nobody looks at the clock within one."""
     entries = sum(affine.nnz for affine in network.maps)
@@ -167,8 +171,9 @@ def _stretches(network: Network, clock: Clock) -> int:
     return STRETCHES if clock.limited and large else 1
 
 
-def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Part]:
+def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[Followed]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
+    given, corners = network, vertices
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
     if units is None:
@@ -176,27 +181,31 @@ def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Pa
     else:
         network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
+        legs = Leg(network, a, b), Leg(given, corners[index], corners[index + 1])
         open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
-            ends = ((1 - share) * a + share * b for share in (start, end))
-            found = follow(network, *ends, room=ROOM if end - start > SHORTEST else np.inf)
+            room = ROOM if end - start > SHORTEST else np.inf
+            found = follow(*legs, room, (start, end))
             if found is None:
                 middle = (start + end) / 2
                 open_ += [(middle, end), (start, middle)]
             else:
-                yield _Part(index + start + (end - start) * found[0], *found[1:])
+                yield found._replace(t=index + start + (end - start) * found.t)
 
 
-def _joined(network: Network, vertices: Array, parts: list[_Part], reason: str) -> Line:
+def _joined(network: Network, vertices: Array, parts: list[Followed], reason: str) -> Line:
     """One line of its parts; where it ends early, so do its vertices."""
     packed = np.concatenate([part.packed for part in parts])
     starts = np.concatenate([part.t[:-1] for part in parts])
     values = np.concatenate([part.values[:-1] for part in parts])
     # The line turns at its vertices, so a vertex inside a region is a breakpoint, too.
-    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | (starts % 1.0 == 0.0)
-    breakpoints = np.append(starts[new], parts[-1].end)
-    whole, share = divmod(parts[-1].end, 1.0)
+    first = np.cumsum([0, *(len(part.packed) for part in parts[:-1])])
+    turns = np.zeros(len(starts), dtype=bool)
+    turns[first] = starts[first] % 1.0 == 0.0
+    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | turns
+    breakpoints = np.append(starts[new], parts[-1].t[-1])
+    whole, share = divmod(float(parts[-1].t[-1]), 1.0)
     if share:  # in the middle of a leg: that leg is shorter now, and its parameter runs to 1
         legs = int(whole)
         last = (1 - share) * vertices[legs] + share * vertices[legs + 1]
@@ -206,8 +215,27 @@ def _joined(network: Network, vertices: Array, parts: list[_Part], reason: str) 
         breakpoints[-1] = legs + 1
     else:
         vertices = vertices[: int(whole) + 1]
+    _set_apart(breakpoints, np.append(turns[new], True))
     ends = np.concatenate([values[new], parts[-1].values[-1:]])
-    return Line(network, vertices, breakpoints, packed[new], ends, not reason, reason)
+    merged, certain = sum(part.merged for part in parts), all(part.certain for part in parts)
+    done = not reason
+    return Line(network, vertices, breakpoints, packed[new], ends, done, reason, merged, certain)
+
+
+def _set_apart(breakpoints: Array, fixed: NDArray[np.bool_]) -> None:
+    """Breakpoints that are one float become floats in a row, vertices staying where they are."""
+    if (breakpoints[1:] > breakpoints[:-1]).all():
+        return
+    for i in (np.flatnonzero(np.diff(breakpoints) <= 0.0) + 1).tolist():
+        for k in range(i, len(breakpoints)):
+            if fixed[k] or breakpoints[k] > breakpoints[k - 1]:
+                break
+            breakpoints[k] = np.nextafter(breakpoints[k - 1], np.inf)
+    for i in np.flatnonzero(np.diff(breakpoints) <= 0.0)[::-1].tolist():
+        for k in range(i, -1, -1):
+            if breakpoints[k] < breakpoints[k + 1]:
+                break
+            breakpoints[k] = np.nextafter(breakpoints[k + 1], -np.inf)
 
 
 def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:

@@ -26,8 +26,8 @@ from relunorm.network import Network
 from relunorm.regions.geometry import locate as relations
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.outlines import taken
-from relunorm.regions.kernels.pack import affine_maps
-from relunorm.regions.search.window import open_window, point_in_ball
+from relunorm.regions.kernels.pack import ROUNDING, affine_maps
+from relunorm.regions.search.window import depth_in_ball, open_window, point_in_ball
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -263,18 +263,26 @@ class Regions(Shown):
         return relations.merge_equal(self, tolerance)
 
     def meeting_ball(self) -> Regions:
-        """Only the regions whose interior meets the ball that is the domain, with points in it."""
+        """Only the regions whose interior meets the ball that is the domain, with points in it.
+
+        Those that reach less than 1e-10 of the radius into it, but more than rounding, are counted
+        as hidden.
+        """
         ball = None if self.domain is None else self.domain.as_ball
         if ball is None:
             raise InvalidInputError(f"the domain is {self.domain!r}, not a ball")
         inside = ball.contains(self.points, -1e-9 * ball.reach) if len(self) else np.zeros(0, bool)
-        points = self.points.copy()
+        points, hidden = self.points.copy(), self.hidden
+        noise = ROUNDING * (1.0 + float(np.linalg.norm(ball.middle)) / (ball.reach or 1.0))
         for i in np.flatnonzero(~inside):
             rows, rhs, _ = self.geometry.rows(self.pattern(int(i)))
-            found = point_in_ball(*self.geometry.to_inputs(rows, rhs), ball, points[i])
+            sides = self.geometry.to_inputs(rows, rhs)
+            found = point_in_ball(*sides, ball, points[i])
             if found is not None:
                 inside[i], points[i] = True, found
-        return replace(self, points=points).select(inside)
+            else:
+                hidden += depth_in_ball(*sides, ball)[0] > noise
+        return replace(self, points=points, hidden=int(hidden)).select(inside)
 
     def select(self, which: ArrayLike) -> Regions:
         """The regions a mask or a list of numbers picks."""

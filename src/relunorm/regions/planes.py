@@ -15,7 +15,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.border import Model, Place, accepts, as_rectangle
 from relunorm.matrix import Array
 from relunorm.network import Network
-from relunorm.regions.balance import balanced
+from relunorm.regions.balance import folded, restricted
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.partition import Regions
@@ -106,7 +106,7 @@ def on_plane(
     >>> len(on_plane(net, [0, 0, 0], [1, 0, 0], [0, 1, 1]))
     4
     """
-    network = network.folded()
+    network = folded(network)
     size = network.input_size
     given = (("origin", origin), ("u", u), ("v", v))
     rows = [_one_input(name, vector, size) for name, vector in given]
@@ -124,7 +124,7 @@ def on_plane(
         )
     basis, seen = np.stack(rows[1:]).T, as_rectangle(bounds)
     where = seen if domain is None else part_on_plane(domain, rows[0], basis, seen)
-    found = regions(restrict(balanced(network), basis, rows[0]), where, **options)
+    found = regions(restrict(network, basis, rows[0]), where, **options)
     named = tuple((name, _one_input(name, mark, size)) for name, mark in (marks or {}).items())
     classes = network.head.class_names(network.output_shape)
     return Slice(found, rows[0], rows[1], rows[2], named, classes)
@@ -188,4 +188,4 @@ def _sides_on_plane(domain: Domain, origin: Array, basis: Array) -> tuple[Array,
 
 def restrict(network: Network, embedding: Array, offset: Array) -> Network:
     """The network on a plane, t -> network(embedding @ t + offset), without its head."""
-    return network.restricted(embedding, offset).without_head()
+    return restricted(network, embedding, offset).without_head()

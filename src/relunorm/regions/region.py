@@ -19,7 +19,7 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Array
 from relunorm.network import Network
 from relunorm.network.patterns import forms_under, slopes_under
-from relunorm.regions.balance import balanced
+from relunorm.regions.balance import balanced, folded
 from relunorm.regions.geometry import sparse_walls
 from relunorm.regions.geometry.atoms import Atoms, atoms_of
 from relunorm.regions.geometry.locate import pattern_beyond
@@ -140,7 +140,7 @@ class Region(Shown):
         found = point_in_ball(A, b, ball, centre)
         if found is None:
             raise InvalidDomainError(
-                f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-9 of its "
+                f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-10 of its "
                 "radius: it has no interior point there. Choose x inside the ball"
             )
         return found
@@ -287,7 +287,7 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
     >>> region.pattern.tolist(), region.affine[0].tolist(), str(region.polytope.walls[0])
     ([False, True], [[-1.0]], 'unit 0:1')
     """
-    network = network.folded()
+    network = folded(network)
     check_units(network)
     point = np.asarray(x, dtype=np.float64)
     if point.size != network.input_size:

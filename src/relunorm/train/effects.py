@@ -237,8 +237,9 @@ class PiecewiseLinear:
 
     @property
     def slopes(self) -> Floats:
-        """(k,) of the pieces."""
-        return np.diff(self.values) / np.diff(self.knots)
+        """(k,) of the pieces; infinite where floats cannot tell their ends apart."""
+        with np.errstate(divide="ignore"):
+            return np.diff(self.values) / np.diff(self.knots)
 
     def to_dict(self) -> dict[str, Any]:
         return {

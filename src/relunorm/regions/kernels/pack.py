@@ -22,7 +22,8 @@ from relunorm.errors import InvalidInputError
 from relunorm.matrix import Array
 from relunorm.network import Layer, Network
 from relunorm.network.patterns import pulled_back, slopes_under
-from relunorm.regions.balance import balanced
+from relunorm.regions.balance import balanced, lossless
+from relunorm.regions.exact_forms import exact_maps
 
 #: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
 TOLERANCE = 1e-10
@@ -213,8 +214,11 @@ def affine_maps(network: Network, patterns: NDArray[np.bool_]) -> tuple[Array, A
 
     Returns:
         A of shape (n, outputs, d) and c of shape (n, outputs); one product per layer and `BLOCK`.
+        In whole numbers where products of weights could leave float64.
     """
-    network = balanced(network)
+    given, network = network, balanced(network)
+    if network is not given and not lossless(network):
+        return exact_maps(given, patterns)
     n, outputs, d = len(patterns), network.output.size, network.input_size
     gradient, constant = np.empty((n, outputs, d)), np.empty((n, outputs))
     widest = max((layer.width for layer in network.layers), default=1)

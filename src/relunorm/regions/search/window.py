@@ -25,7 +25,7 @@ from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Array
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
-from relunorm.regions.kernels.pack import Packed, pack
+from relunorm.regions.kernels.pack import TOLERANCE, Packed, pack
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,16 +223,29 @@ def homogenized(network: Network, embedding: Array) -> Network:
     return Network(layers, lift(network.output), input_shape=d + 1)
 
 
-def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array | None:
-    """A point in the interior of {rows . x <= rhs} and in the open ball; None if they do not meet.
+def depth_in_ball(rows: Array, rhs: Array, ball: Ball) -> tuple[float, Array]:
+    """How far {rows . x <= rhs} reaches into a ball, in radii, and its point nearest to the centre.
 
-    Half of what the ball leaves of the segment from the polyhedron's point nearest to the centre to
-    an interior point. Exact to 1e-9 of the radius.
+    Not positive where they do not meet; the point is relative to the centre, in radii, too.
     """
     scale = ball.reach or 1.0
     length = lengths(rows)
     near = _nearest(rows / length[:, None], (rhs - rows @ ball.middle) / length / scale)
-    if near is None or np.linalg.norm(near) >= 1 - 1e-9:
+    if near is None:
+        return -np.inf, ball.middle
+    return 1.0 - float(np.linalg.norm(near)), near
+
+
+def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array | None:
+    """A point in the interior of {rows . x <= rhs} and in the open ball.
+
+    Half of what the ball leaves of the segment from the polyhedron's point nearest to the centre to
+    an interior point. None where the polyhedron reaches less than 1e-10 of the radius into the
+    ball.
+    """
+    scale = ball.reach or 1.0
+    depth, near = depth_in_ball(rows, rhs, ball)
+    if depth <= TOLERANCE:
         return None
     step = (inside - ball.middle) / scale - near
     # |near + share step| = 1 at the positive root; the constant term is negative.

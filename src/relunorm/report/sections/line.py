@@ -30,13 +30,20 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     at = found.points()[:, 0] if network.input_size == 1 else found.breakpoints * length
     step = -(-len(at) // MAX_PRINTED)
     picks = np.unique(np.append(np.arange(0, len(at), step), len(at) - 1))
+    short = f"{found.merged:,} shorter than 1e-10 of the line are left out" if found.merged else ""
+    pieces, distinct = (
+        quantity(count, "bound", short, "lower")
+        if short
+        else quantity(count, "exact" if found.certain else "estimate")
+        for count in (len(found), found.distinct)
+    )
     return {
         "words": words,
         "one_input": network.input_size == 1,
         "start": {"kind": "exact", "values": printed(start)},
         "end": {"kind": "exact", "values": printed(end)},
-        "pieces": quantity(len(found), "exact"),
-        "distinct": quantity(found.distinct, "exact"),
+        "pieces": pieces,
+        "distinct": distinct,
         "knots": {
             "kind": "exact",
             "at": plain(at[picks]),
