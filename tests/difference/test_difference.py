@@ -11,7 +11,7 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.bounds.pairs.condensed.kernel import bound_all, bound_boxes
-from relunorm.bounds.pairs.condensed.lines import relu_lines
+from relunorm.bounds.pairs.condensed.lines import relu_lines, relu_rest
 from relunorm.bounds.pairs.condensed.memory import flatten
 from relunorm.bounds.pairs.condensed.units import OFF, ON, OPEN
 from relunorm.bounds.pairs.linear import linear_bounds
@@ -335,6 +335,83 @@ def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> N
     off = Fraction(1, 10**12) * max(map(abs, map(Fraction, ends)))  # rounding is bounded elsewhere
     for z in map(Fraction, ends):
         assert flat * z <= max(z, 0) <= steep * z + rise + off
+
+
+@kernel
+def _rest_of(rest, steep, most, over, corners):  # type: ignore[no-untyped-def]
+    relu_rest(rest, 0, steep, most, over, 0, corners, corners)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_relu_is_nowhere_above_its_line_and_the_rest_at_corners(seed: int) -> None:
+    """A convex function above z and a concave one below are drawn, and points of the square."""
+    rng = np.random.default_rng(seed)
+    at = np.array([[x, y] for x in (-1.0, 1.0) for y in (-1.0, 1.0)])
+    slopes, lifts = rng.normal(size=(2, 4, 2)), rng.uniform(0.1, 1, (2, 4))
+    shift = rng.normal(size=3)  # of both functions, so that they may have any sign
+
+    def ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        high, low = ((points @ s.T + h).max(axis=1) for s, h in zip(slopes, lifts, strict=True))
+        both = points @ shift[:2] + shift[2]
+        return high + both, both - low
+
+    high, low = ends(at)
+    most = float(max(high.max(), -low.min(), 0.1))
+    points = rng.uniform(-1, 1, (2000, 2))
+    weights = np.prod((1 + points[:, None] * at) / 2, axis=2)  # of corners: where the points are
+    upper, lower = ends(points)
+    z = lower + rng.random(len(points)) * (upper - lower)
+    assert (lower <= upper).all()
+    for steep in (0.0, 0.3, 1.0):
+        rest = np.empty(4)
+        _rest_of(rest, steep, most, np.concatenate([high, -low]), 4)
+        assert (np.maximum(z, 0) <= steep * z + weights @ rest + 1e-12).all()
+
+
+@pytest.mark.parametrize("inputs", [6, 7, 8])
+def test_bounds_hold_with_more_inputs_than_make_corners(inputs: int) -> None:
+    rng = np.random.default_rng(inputs)
+    net = random_net(rng, inputs, 8, 8, 2)
+    copy = moved(net, rng, 1e-2)
+    pair = pair_up(net, copy)
+    assert pair is not None
+    lo = rng.uniform(-1, 0, (6, inputs))
+    hi = lo + rng.uniform(0.1, 1, (6, inputs))
+    lo[:3, 0] = hi[:3, 0]  # flat
+    signs = np.full((6, 16), OPEN, dtype=np.int8)
+    upper, score, corner = np.empty((6, 4)), np.empty((6, inputs)), np.empty((6, inputs))
+    bound_boxes(flatten(pair), lo, hi, signs, upper, score, corner)
+    for k in range(6):
+        assert ((corner[k] == lo[k]) | (corner[k] == hi[k])).all()
+        points = rng.uniform(lo[k], hi[k], (4000, inputs))
+        points[:1000] = np.where(rng.random((1000, inputs)) < 0.5, lo[k], hi[k])
+        gap = copy(points) - net(points)
+        assert (np.concatenate([gap, -gap], axis=1) <= upper[k] + 1e-13).all()
+
+
+def test_a_box_that_needs_no_cut_has_a_proof() -> None:
+    """Bounded as a box is, the whole of it may be enough."""
+    rng = np.random.default_rng(0)
+    net = random_net(rng, 2, 12, 12, 2)
+    copy = moved(net, rng, 1e-3)
+    pair, box = pair_up(net, copy), Box.cube(2, -0.5, 0.5)
+    assert pair is not None
+    plain = linear_bounds(pair, box.lo, box.hi).upper.max()
+    goal = 0.999 * plain
+    told: list[float] = []
+    found = bound_difference(
+        net, copy, reach_of(box), lambda points: None, lambda: goal, NO_LIMIT,
+        lambda upper, method: told.append(upper),
+    )  # fmt: skip
+    assert found is not None
+    assert found.cuts == []
+    assert told[-1] == found.largest <= goal
+    again = repeat(net, copy, reach_of(box), [], [])
+    np.testing.assert_allclose(again, found.upper, rtol=1e-9)
+    result = rn.compare(net, copy, box, tolerance=float(goal), factor=1e9)
+    assert result.certificate is not None
+    assert result.upper <= goal
+    assert rn.verify(result.certificate, net, copy).holds
 
 
 def test_threads_bound_the_same_boxes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,7 @@ def cut(
     bounding = _Bounding(pair, clock, workers)
     whole = bounding.whole(box, root)
     open_ = Parts(_largest(whole), whole)
+    tell(open_.bound)
 
     def halves(boxes: list[_Parts]) -> list[tuple[int, _Parts, _Parts]] | None:
         parts = _Parts.join(boxes)

@@ -22,11 +22,15 @@ FEW_INPUTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Bounds on g - f, then on f - g, output by output, and what gave them (`repeat`)."""
+    """Bounds on g - f, then on f - g, output by output, and what gave them (`repeat`).
+
+    Attributes:
+        cuts: none where the box was not bounded as boxes are; empty where that was enough.
+    """
 
     upper: Vector
     method: str
-    cuts: boxes.Cuts = field(default_factory=list)
+    cuts: boxes.Cuts | None = None
     multipliers: list[Vector] = field(default_factory=list)
 
     @property
@@ -97,7 +101,7 @@ def repeat(
     first: Network,
     second: Network,
     reach: Reach,
-    cuts: boxes.Cuts,
+    cuts: boxes.Cuts | None,
     multipliers: list[Vector],
 ) -> Vector:
     """The bounds of `bound_difference` from the cuts or the multipliers it found, without a search.
@@ -110,7 +114,7 @@ def repeat(
         raise InvalidInputError("a proof bounds the difference of networks that have no pair")
     found = linear_bounds(pair, *box)
     upper = found.upper
-    if cuts:
+    if cuts is not None:
         upper = boxes.repeat(pair, box, found, cuts)
     if multipliers:
         upper = quadratic.repeat(pair, found.layers, box, upper, multipliers)

@@ -41,7 +41,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.bound_proofs import Proofs, pack, unpacked
 
-SCHEMA = "relunorm.certificate/9"
+SCHEMA = "relunorm.certificate/10"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 
@@ -123,7 +123,9 @@ def certify(
     cuts = left = None
     if difference is not None and not stepwise:
         cuts = {
-            "cuts": pack(np.array(difference.cuts, dtype=np.float64).reshape(-1, 2)),
+            "cuts": None
+            if difference.cuts is None
+            else pack(np.array(difference.cuts, dtype=np.float64).reshape(-1, 2)),
             "multipliers": [pack(p) for p in difference.multipliers],
         }
     if residual:
@@ -265,7 +267,8 @@ def _bounds(
     folding = sum(folding_error(network, walk.reach) for network in networks)
     most = walk.difference.largest
     if difference is not None:
-        cuts = [(int(n), int(k)) for n, k in unpacked(difference["cuts"])]
+        made = difference["cuts"]
+        cuts = None if made is None else [(int(n), int(k)) for n, k in unpacked(made)]
         used = [unpacked(p) for p in difference["multipliers"]]
         first, second = (network.folded() for network in networks)
         upper = repeat(first, second, walk.reach, cuts, used)

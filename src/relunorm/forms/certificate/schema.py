@@ -206,7 +206,7 @@ _CERTIFICATE = record(
         ),
         2,
     ),
-    difference=maybe(record(cuts=_ARRAY, multipliers=each(_ARRAY))),
+    difference=maybe(record(cuts=maybe(_ARRAY), multipliers=each(_ARRAY))),
     residual=maybe(
         record(
             search=maybe(

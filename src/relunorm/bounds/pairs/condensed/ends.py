@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.pairs.condensed.lines import largest, through_p, through_q
-from relunorm.compiled.jit import kernel_part
+from relunorm.bounds.pairs.condensed.lines import through_p, through_q
+from relunorm.compiled.jit import kernel_part, loose_part
 from relunorm.compiled.products import add_product, add_product_turned
 
 #: How far the first step goes that tunes slopes.
-FAR = 0.7
+FAR = 0.5
+
+#: Which corners are where a row may be largest: a share of its range.
+NEAR = 0.6
 
 
 @kernel_part
@@ -39,26 +42,110 @@ def _begin(memory, form, layer, count):
 
 
 @kernel_part
-def value_ends(flat, memory, form, layer, count, steps, found):
+def value_ends(flat, memory, form, layer, count, steps, found, over):
     """Bound z or y of the chosen rows.
 
-    The slopes in ``ends.tilt`` are tuned in so many steps and become the best ones.
+    The slopes in ``ends.tilt`` are tuned in so many steps and become the best ones. ``over`` gets
+    the bounds at every corner.
     """
     ends, K, rows = memory.ends, memory.places.opened[layer], 2 * count
+    corners = memory.places.corners[0]
     for step in range(1 + (steps if K > 0 else 0)):
         if step > 0:
             _tune(memory, form, layer, rows, FAR / np.sqrt(float(step)))
         wide = _begin(memory, form, layer, count)
         for m in range(layer - 1, -1, -1):
             _value_down(memory, form, m, rows, wide)
+        _at_corners(memory, form, rows, wide)
         for r in range(rows):
-            value = largest(flat, memory, r * wide, ends.size[r])
+            value = _largest(flat, memory, r, wide)
             if step == 0 or value < found[r]:
                 found[r] = value
                 for k in range(r * K, r * K + K):
                     ends.best[k] = ends.tilt[k]
+                for c in range(r * corners, r * corners + corners):
+                    over[c] = ends.at_corners[c]
     for k in range(rows * K):
         ends.tilt[k] = ends.best[k]
+
+
+@kernel_part
+def foresee(memory, form, layer, count):
+    """Slopes for units where they will be at the corners where each row may be largest."""
+    places, ends, K = memory.places, memory.ends, memory.places.opened[layer]
+    corners, ahead = places.corners[0], 1 + len(memory.center)
+    if K == 0:
+        return
+    wide = _begin(memory, form, layer, count)
+    at, part = ends.at_corners, ends.part
+    for i in range(count * corners):
+        at[i] = 0.0
+    add_product(ends.A, 0, wide, form.middle, 0, corners, at, 0, corners, count, wide, corners)
+    for r in range(count):
+        _weigh(at, part, r * corners, (count + r) * corners, corners)
+    for i in range(2 * count * K):
+        ends.tilt[i] = 0.0
+    add_product_turned(
+        part, 0, corners, form.value, ahead * corners, corners, ends.tilt, 0, K,
+        2 * count, corners, K,
+    )  # fmt: skip
+    for r in range(2 * count):
+        for k in range(K):
+            goal = 1.0 if ends.tilt[r * K + k] > 0.0 else 0.0
+            ends.tilt[r * K + k] = goal if form.lines[1, k] > 0.0 else form.lines[2, k]
+
+
+@loose_part
+def _weigh(at, part, up, down, corners):
+    """Weights of the corners where a row is nearly largest, and where it is nearly least."""
+    most, least = at[up], at[up]
+    for c in range(corners):
+        most, least = max(most, at[up + c]), min(least, at[up + c])
+    near = NEAR * (most - least)
+    for c in range(corners):
+        high, low = max(at[up + c] - most + near, 0.0), max(least + near - at[up + c], 0.0)
+        part[up + c], part[down + c] = high * high, low * low
+
+
+@kernel_part
+def _at_corners(memory, form, rows, wide):
+    """The values of rows of ``A`` at every corner, with what relu can be above its lines."""
+    ends, d, corners = memory.ends, len(memory.center), memory.places.corners[0]
+    at, part, A = ends.at_corners, ends.part, ends.A
+    for i in range(rows * corners):
+        at[i] = 0.0
+    for r in range(rows):
+        for i in range(r * wide, r * wide + 1 + d):
+            part[i] = A[i]
+        for i in range(r * wide + 1 + d, r * wide + wide):
+            part[i] = max(A[i], 0.0)
+    add_product(part, 0, wide, form.rest, 0, corners, at, 0, corners, rows, wide, corners)
+
+
+@kernel_part
+def _largest(flat, memory, r, wide):
+    """Round up the values of a row at corners; returns the largest one."""
+    ends, d, corners = memory.ends, len(memory.center), memory.places.corners[0]
+    A, size, more = ends.A, ends.size[r] + abs(ends.A[r * wide]), 0.0
+    for j in range(d):
+        slope = abs(A[r * wide + 1 + j])
+        size += slope * memory.far[j]
+        more += slope * memory.aside[j]
+    largest, total = _raise(
+        ends.at_corners, r * corners, corners, more + flat.rounding * (size + more) + flat.tiny
+    )
+    return largest if total == total else np.inf
+
+
+@loose_part
+def _raise(at, first, corners, more):
+    """Add a number to values; returns the largest and the sum of them."""
+    largest, total = -np.inf, 0.0
+    for c in range(first, first + corners):
+        at[c] += more
+        total += at[c]
+        largest = max(largest, at[c])
+    return largest, total
 
 
 @kernel_part
@@ -70,11 +157,9 @@ def _value_down(memory, form, m, rows, wide):
         return
     K, many = wide - 1 - d, k1 - k0
     for r in range(rows):
-        value, size = through_p(
+        ends.size[r] += through_p(
             ends.A, r * wide + 1 + d, form, k0, k1, ends.tilt, r * K, ends.slope, r * many - k0
         )
-        ends.A[r * wide] += value
-        ends.size[r] += size
     below = 1 + d + k0
     add_product(
         ends.slope, 0, many, form.open, places.open_row[m], below, ends.A, 0, wide,
@@ -84,18 +169,24 @@ def _value_down(memory, form, m, rows, wide):
 
 @kernel_part
 def _tune(memory, form, layer, rows, move):
-    """Move slopes towards those of the relaxed values where each row is largest.
+    """Move slopes towards those of the relaxed values where each row is nearly largest.
 
     ``A`` has the coefficients that were met, and gets those values.
     """
     places, ends, d = memory.places, memory.ends, len(memory.center)
-    wide = 1 + d + places.opened[layer]
-    A, center, half = ends.A, memory.center, memory.half
+    wide, corners, A, near = 1 + d + places.opened[layer], places.corners[0], ends.A, ends.B
+    for r in range(rows):
+        _share(ends.at_corners, ends.part, r * corners, corners)
+    for i in range(rows * wide):
+        near[i] = 0.0
+    add_product_turned(
+        ends.part, 0, corners, form.rest, 0, corners, near, 0, wide, rows, corners, wide
+    )
     for r in range(rows):
         A[r * wide] = 1.0
         for j in range(d):
             at = r * wide + 1 + j
-            A[at] = center[j] + half[j] if A[at] > 0.0 else center[j] - half[j]
+            A[at] = near[at] + (memory.aside[j] if A[at] > 0.0 else -memory.aside[j])
     for m in range(layer):
         k0, many = places.opened[m], places.opened[m + 1] - places.opened[m]
         if many == 0:
@@ -107,33 +198,59 @@ def _tune(memory, form, layer, rows, move):
             A, 0, wide, form.open, places.open_row[m], below, z, 0, many, rows, below, many
         )
         for r in range(rows):
-            _move(form.lines, A, r * wide + 1 + d, ends.tilt, r * (wide - 1 - d), z, r * many - k0,
-                  k0, k0 + many, move)  # fmt: skip
+            _move(form.lines, A, near, r * wide + 1 + d, ends.tilt, r * (wide - 1 - d), z,
+                  r * many - k0, k0, k0 + many, move)  # fmt: skip
 
 
-@kernel_part
-def _move(lines, A, at, tilt, row, z, to, first, last, move):
+@loose_part
+def _share(at, part, first, corners):
+    """Shares of the corners in the place where a row is nearly largest."""
+    most, least, total = at[first], at[first], 0.0
+    for c in range(corners):
+        most, least = max(most, at[first + c]), min(least, at[first + c])
+    near = NEAR * (most - least)
+    for c in range(corners):
+        high = max(at[first + c] - most + near, 0.0)
+        part[first + c] = high * high
+        total += high * high
+    for c in range(corners):
+        part[first + c] = part[first + c] / total if total > 0.0 else 1.0 / corners
+
+
+@loose_part
+def _move(lines, A, near, at, tilt, row, z, to, first, last, move):
     for k in range(first, last):
-        value, slope = z[to + k], tilt[row + k]
-        if A[at + k] > 0.0:
-            A[at + k] = lines[0, k] * value + lines[1, k]
-            continue
-        A[at + k] = slope * value
-        if lines[1, k] > 0.0:
-            goal = 1.0 if value > 0.0 else 0.0
-            tilt[row + k] = min(max(slope + move * (goal - slope), 0.0), 1.0)
+        above, value, slope = A[at + k] > 0.0, z[to + k], tilt[row + k]
+        A[at + k] = lines[0, k] * value + near[at + k] if above else slope * value
+        goal = 1.0 if value > 0.0 else 0.0
+        moved = min(max(slope + move * (goal - slope), 0.0), 1.0)
+        tilt[row + k] = slope if above or lines[1, k] == 0.0 else moved
 
 
 @kernel_part
-def difference_ends(flat, memory, layer, count, found):
+def difference_ends(flat, memory, layer, count, found, over):
     """Bound e of the chosen rows; ``A`` and ``B`` get the coefficients that were met."""
     ends, K, rows = memory.ends, memory.places.opened[layer], 2 * count
+    corners, d, e = memory.places.corners[0], len(memory.center), memory.e
     wide = _begin(memory, memory.e, layer, count)
     _load(memory.q.now, memory.places.some, count, K, ends.B)
     for m in range(layer - 1, -1, -1):
         _difference_down(memory, m, rows, wide)
+    _at_corners(memory, memory.z, rows, wide)
+    if K > 0:
+        first = (1 + d) * corners
+        for side in range(2):
+            sign = 1.0 if side == 0 else -1.0
+            for i in range(rows * K):
+                ends.part[i] = max(sign * ends.B[i], 0.0)
+            rest = e.rest if side == 0 else e.less
+            add_product(
+                ends.part, 0, K, rest, first, corners, ends.at_corners, 0, corners, rows, K, corners
+            )
     for r in range(rows):
-        found[r] = largest(flat, memory, r * wide, ends.size[r])
+        found[r] = _largest(flat, memory, r, wide)
+    for c in range(rows * corners):
+        over[c] = ends.at_corners[c]
 
 
 @kernel_part
@@ -147,9 +264,8 @@ def _difference_down(memory, m, rows, wide):
     K, many, flat = wide - 1 - d, k1 - k0, z.lines[2]
     for r in range(rows):
         to = r * many - k0
-        value, size = through_p(ends.A, r * wide + 1 + d, z, k0, k1, flat, 0, ends.slope, to)
-        more, other = through_q(ends.B, r * K, e, k0, k1, z.whole, ends.slope, ends.g, to)
-        ends.A[r * wide] += value + more
+        size = through_p(ends.A, r * wide + 1 + d, z, k0, k1, flat, 0, ends.slope, to)
+        other = through_q(ends.B, r * K, e, k0, k1, z.whole, ends.slope, ends.g, to)
         ends.size[r] += size + other
     below, at = 1 + d + k0, places.open_row[m]
     add_product(ends.slope, 0, many, z.open, at, below, ends.A, 0, wide, rows, many, below)

@@ -8,20 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.pairs.condensed.ends import difference_ends
-from relunorm.bounds.pairs.condensed.memory import Flat, flatten, new_memory
+from relunorm.bounds.pairs.condensed.memory import SPREAD, Flat, flatten, new_memory
 from relunorm.bounds.pairs.condensed.rows import put_in
 from relunorm.bounds.pairs.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.bounds.pairs.pair import pair_up
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.compiled.products import add_product
 from relunorm.matrix import Array
 from relunorm.network import Network
 
 Signs = NDArray[np.int8]
 
-#: Steps that tune the slopes of a bound. Where more than this share of all units is open, no slopes
+#: Steps that tune foreseen slopes. Where more than this share of all units is open, no slopes
 #: help.
-STEPS, HOPELESS = 2, 0.7
+STEPS, HOPELESS = 1, 0.7
 
 
 @group
@@ -67,6 +68,7 @@ def _bound(flat, memory, lo, hi, signs, upper):
         memory.center[j] = lo[j] / 2 + hi[j] / 2
         memory.half[j] = np.nextafter(hi[j] / 2 - lo[j] / 2, np.inf)
         memory.far[j] = max(abs(lo[j]), abs(hi[j]))
+    _find_corners(memory, lo, hi)
     unknown, layers = 0, len(flat.below)
     for i in range(len(signs)):
         unknown += signs[i] == OPEN
@@ -80,32 +82,67 @@ def _bound(flat, memory, lo, hi, signs, upper):
     put_in(flat, memory, layers, count)
     for r in range(count):
         memory.places.some[r] = r
-    difference_ends(flat, memory, layers, count, upper)
+    difference_ends(flat, memory, layers, count, upper, memory.ends.e_corners)
+
+
+@kernel_part
+def _find_corners(memory, lo, hi):
+    """Choose the inputs that make corners, and put 1 and all inputs there ahead of all rests."""
+    places, aside, spread, corners = memory.places, memory.aside, 0, 1
+    for j in range(len(lo)):
+        aside[j] = memory.half[j]
+        if lo[j] < hi[j] and spread < SPREAD:
+            places.spread[spread] = j
+            aside[j] = 0.0
+            spread += 1
+            corners *= 2
+    places.corners[0] = corners
+    _put_ahead(memory, memory.z.rest, lo, hi, spread)
+    _put_ahead(memory, memory.y.rest, lo, hi, spread)
+    _put_ahead(memory, memory.z.middle, lo, hi, spread)
+
+
+@kernel_part
+def _put_ahead(memory, rest, lo, hi, spread):
+    corners, period = memory.places.corners[0], 1
+    for c in range(corners):
+        rest[c] = 1.0
+        for j in range(len(lo)):
+            rest[(1 + j) * corners + c] = memory.center[j]
+    for i in range(spread):
+        j = memory.places.spread[i]
+        for c in range(corners):
+            rest[(1 + j) * corners + c] = hi[j] if (c // period) % 2 == 1 else lo[j]
+        period *= 2
 
 
 @kernel_part
 def _judge(flat, memory, lo, hi, upper, score, corner):
     """Where the worst row is largest, and what cutting across each input promises.
 
-    A product: how much the input has to do with what the row loses in open units, times how much it
-    has to do with their being open. What one layer loses the next ones multiply, so in the latter
-    sum units count half as much from one layer to the next.
+    A product: how much the input has to do with what the row loses in values of open units, times
+    how much it has to do with their being open. What one layer loses the next ones multiply, so in
+    the latter sum units count half as much from one layer to the next.
     """
     places, ends, slope, wide = memory.places, memory.ends, memory.slope, memory.wide
     layers, d, worst = len(flat.below), len(lo), 0
     for r in range(len(upper)):
         if upper[r] > upper[worst]:
             worst = r
-    K, weight = places.opened[layers], 1.0
-    a, b = worst * (1 + d + K) + 1, worst * K
+    K, weight, corners, place = places.opened[layers], 1.0, places.corners[0], 0
+    for c in range(corners):
+        if ends.at_corners[worst * corners + c] > ends.at_corners[worst * corners + place]:
+            place = c
+    a = worst * (1 + d + K) + 1
     for j in range(d):
-        corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
+        corner[j] = memory.z.rest[(1 + j) * corners + place]
+        if memory.aside[j] > 0.0:  # no corner is made of it
+            corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
         score[j] = wide[j] = 0.0
     for m in range(layers):
+        _chords(memory, m)
         for k in range(places.opened[m], places.opened[m + 1]):
-            _chord(memory, m, k)
             loss = abs(ends.A[a + d + k]) * memory.z.lines[1, k]
-            loss += abs(ends.B[b + k]) * abs(memory.e.lines[2, k] - memory.e.lines[5, k])
             if memory.span[k] > 0.0:
                 for j in range(d):
                     share = abs(slope[k * d + j]) * (hi[j] - lo[j]) / memory.span[k]
@@ -117,18 +154,18 @@ def _judge(flat, memory, lo, hi, upper, score, corner):
 
 
 @kernel_part
-def _chord(memory, m, k):
-    """The slope of z of open unit k of layer m by inputs, with open units on their chords."""
-    z, slope = memory.z, memory.slope
-    d, k0 = len(memory.center), memory.places.opened[m]
-    row = memory.places.open_row[m] + (k - k0) * (1 + d + k0) + 1
-    for j in range(d):
-        slope[k * d + j] = z.open[row + j]
-    for i in range(k0):
-        a = z.open[row + d + i] * z.lines[0, i]
-        if a != 0.0:
-            for j in range(d):
-                slope[k * d + j] += a * slope[i * d + j]
+def _chords(memory, m):
+    """The slopes of z of open units of layer m by inputs, with open units on their chords."""
+    z, slope, part = memory.z, memory.slope, memory.ends.part
+    d, k0, k1 = len(memory.center), memory.places.opened[m], memory.places.opened[m + 1]
+    for k in range(k0, k1):
+        row = memory.places.open_row[m] + (k - k0) * (1 + d + k0) + 1
+        for j in range(d):
+            slope[k * d + j] = z.open[row + j]
+        for i in range(k0):
+            part[(k - k0) * k0 + i] = z.open[row + d + i] * z.lines[0, i]
+    if k0 > 0:
+        add_product(part, 0, k0, slope, 0, d, slope, k0 * d, d, k1 - k0, k0, d)
 
 
 def compile_kernels() -> None:

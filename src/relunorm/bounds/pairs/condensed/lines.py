@@ -1,6 +1,7 @@
 """Lines above and below relu and its differences, and what rows become by them.
 
 A row takes the line above where its coefficient is positive, and the line below where it is not.
+How far relu can be above its line is a convex function of the inputs, known at corners of the box.
 """
 
 from __future__ import annotations
@@ -24,30 +25,71 @@ def relu_lines(lines, k, low, high):
 
 
 @kernel_part
-def difference_lines(of_q, k, of_z, of_y, zl, zu, el, eu):
+def relu_rest(rest, at, steep, most, over, high, low, corners):
+    """What relu can be above ``steep * z`` at every corner; returns the mean.
+
+    That is (1 - steep) relu(z) or steep relu(-z), the larger one. ``over[high:]`` are values of a
+    convex function above z, ``over[low:]`` of one above -z. With those put in it is convex, too.
+    Where the number ``most``, which holds everywhere, is less in the mean, that is taken.
+    """
+    total, bend = 0.0, 1.0 - steep
+    for c in range(corners):
+        rest[at + c] = max(bend * max(over[high + c], 0.0), steep * max(over[low + c], 0.0))
+        total += rest[at + c]
+    if total <= most * corners:
+        return total / corners
+    for c in range(corners):
+        rest[at + c] = most
+    return most
+
+
+@kernel_part
+def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, means, corners):
     """Lines above and below q = relu(z + e) - relu(z), the better ones at the middle.
 
-    Column k of ``of_q``: coefficients of e, of z and the constant, above and then below. Those of
-    ``of_z`` and ``of_y`` are the lines of relu(z) and relu(z + e).
+    Column k of ``e.lines``: coefficients of e and of z, above and then below. ``e.rest`` and
+    ``e.less`` get what q can be above and below them at every corner.
+
+    Args:
+        over: of e at every corner, as in `relu_rest`.
+        middle: z and e.
+        means: of what relu(z) and relu(y) can be above their lines.
     """
-    e, z = el / 2 + eu / 2, zl / 2 + zu / 2
+    mid_z, mid_e = middle
     for side in range(2):
         sign = 1.0 if side == 0 else -1.0
+        rest = e.rest if side == 0 else e.less
         first, last = sign * max(sign * el, 0.0), sign * max(sign * eu, 0.0)
         g = (last - first) / (eu - el) if eu > el else 0.0
         # both ends, so that the line holds where they were rounded apart
-        c = sign * max(sign * (first - g * el), sign * (last - g * eu))
-        best, best_k = sign * (g * e + c), 0.0
+        most = max(sign * (first - g * el), sign * (last - g * eu))
+        if side == 0:
+            mean = relu_rest(rest, at, g, most, over, high, low, corners)
+        else:
+            mean = relu_rest(rest, at, g, most, over, low, high, corners)
+        best, of_z = sign * g * mid_e + mean, 0.0
         for tilt in range(2):
             if side == 0:
-                ours, theirs, lift = of_y[0, k], _below(of_z, k, tilt), of_y[1, k]
+                ours, theirs, lift = y.lines[0, k], _below(z.lines, k, tilt), means[1]
             else:
-                ours, theirs, lift = _below(of_y, k, tilt), of_z[0, k], -of_z[1, k]
-            joint = sign * (ours * (e + z) + lift - theirs * z)
+                ours, theirs, lift = _below(y.lines, k, tilt), z.lines[0, k], means[0]
+            joint = sign * (ours * (mid_e + mid_z) - theirs * mid_z) + lift
             if joint < best:
-                best, best_k = joint, ours - theirs
-                g, c = ours, lift
-        of_q[3 * side, k], of_q[3 * side + 1, k], of_q[3 * side + 2, k] = g, best_k, c
+                best, g, of_z = joint, ours, ours - theirs
+                other = y.rest if side == 0 else z.rest
+                for c in range(at, at + corners):
+                    rest[c] = other[c]
+        e.lines[2 * side, k], e.lines[2 * side + 1, k] = g, of_z
+        e.peak[side, k] = peak(rest, at, corners)
+
+
+@kernel_part
+def peak(rest, at, corners):
+    """The largest one at corners."""
+    most = 0.0
+    for c in range(at, at + corners):
+        most = max(most, rest[c])
+    return most
 
 
 @kernel_part
@@ -58,58 +100,37 @@ def _below(lines, k, tilt):
 
 @loose_part
 def through_p(A, at, form, first, last, flat, under, slope, to):
-    """Coefficients of p, ``A[at + k]``, become those of z; what is added, and the sizes.
+    """Coefficients of p, ``A[at + k]``, become those of z; the sizes.
 
     ``flat[under + k]`` are the slopes below.
     """
     lines, top, whole = form.lines, form.top, form.whole
-    value, size = 0.0, 0.0
+    size = 0.0
     for k in range(first, last):
         a = A[at + k]
         up = max(a, 0.0)
         through = up * lines[0, k] + (a - up) * flat[under + k]
         slope[to + k] = through
-        value += up * lines[1, k]
-        size += abs(a) * (top[k] + lines[1, k]) + abs(through) * whole[k]
-    return value, size
+        size += abs(a) * (top[k] + form.peak[0, k]) + abs(through) * whole[k]
+    return size
 
 
 @loose_part
 def through_q(B, at, e, first, last, size_z, slope, g, to):
     """Coefficients of q, ``B[at + k]``, become those of e and, added, of z."""
-    lines, top, whole = e.lines, e.top, e.whole
-    value, size = 0.0, 0.0
+    lines, top, whole, peak = e.lines, e.top, e.whole, e.peak
+    size = 0.0
     for k in range(first, last):
         b = B[at + k]
         up = max(b, 0.0)
         down = b - up
-        of_e = up * lines[0, k] + down * lines[3, k]
-        more = up * lines[1, k] + down * lines[4, k]
-        lift = up * lines[2, k] + down * lines[5, k]
+        of_e = up * lines[0, k] + down * lines[2, k]
+        more = up * lines[1, k] + down * lines[3, k]
+        lift = up * peak[0, k] - down * peak[1, k]
         g[to + k] = of_e
         slope[to + k] += more
-        value += lift
-        size += abs(b) * top[k] + abs(lift) + abs(more) * size_z[k] + abs(of_e) * whole[k]
-    return value, size
-
-
-@loose_part
-def _largest(A, at, center, half, far):
-    value, size = A[at], abs(A[at])
-    for j in range(len(center)):
-        c = A[at + 1 + j]
-        value += c * center[j] + abs(c) * half[j]
-        size += abs(c) * far[j]
-    return value, size
-
-
-@kernel_part
-def largest(flat, memory, at, size):
-    """The largest value over the box of row ``A[at:]``, whose size so far is given, rounded up."""
-    ends = memory.ends
-    value, more = _largest(ends.A, at, memory.center, memory.half, memory.far)
-    value = up(value + (flat.rounding * (more + size) + flat.tiny))
-    return value if value == value else np.inf
+        size += abs(b) * top[k] + lift + abs(more) * size_z[k] + abs(of_e) * whole[k]
+    return size
 
 
 @kernel_part

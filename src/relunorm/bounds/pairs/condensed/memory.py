@@ -19,6 +19,9 @@ from relunorm.matrix import Array
 
 Whole = NDArray[np.int64]
 
+#: Inputs that corners are made of, at most.
+SPREAD = 5
+
 
 @group
 class Flat(NamedTuple):
@@ -59,7 +62,7 @@ def flatten(pair: Pair) -> Flat:
         np.concatenate([affine.b for affine in pair.maps]),
         np.concatenate([affine.c for affine in pair.maps]),
         np.concatenate([affine.shift for affine in pair.maps]),
-        gamma(pair.operations * (len(pair.maps) + 2) + 4),
+        gamma(pair.operations * (len(pair.maps) + 2) + 8),
         TINY,
     )
 
@@ -74,6 +77,11 @@ class Form(NamedTuple):
     kept_size: Array
     open: Array  # rows of open units, layer by layer
     lines: Array  # of open units: steep, rise and flat; of e, those of `difference_lines`
+    rest: Array  # at every corner what is above those lines, after 1 and the inputs there
+    peak: Array  # the largest one of those
+    less: Array  # of e, what is below the lower ones
+    value: Array  # of z, the middle between its bounds at every corner
+    middle: Array  # and relu of that, after 1 and the inputs
     top: Array  # sizes of relu of them; of e, of q
     whole: Array  # and of themselves
 
@@ -93,6 +101,8 @@ class Places(NamedTuple):
 
     active: Whole  # rows of the layer at hand that anything reads
     some: Whole  # which of those are bounded
+    spread: Whole  # inputs that corners are made of
+    corners: Whole  # how many there are
     open_unit: Whole
     kept_unit: Whole
     opened: Whole  # (layers + 1,), open units before each layer
@@ -117,6 +127,11 @@ class Ends(NamedTuple):
     z: Array
     y: Array
     e: Array
+    part: Array  # coefficients by their signs
+    at_corners: Array
+    z_corners: Array
+    y_corners: Array
+    e_corners: Array
 
 
 @group
@@ -132,6 +147,7 @@ class Memory(NamedTuple):
     center: Array
     half: Array
     far: Array  # the largest absolute values
+    aside: Array  # half sides of inputs that no corners are made of
     weights: Array  # of the layer at hand, on units that are put in
     span: Array  # of z of open units
     wide: Array  # by inputs, how much they have to do with that
@@ -147,16 +163,26 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
     row, rest = int(by_row.max()), int(by_rest.max())
     rows, rests = int(by_row[:-1].sum()), int(by_rest[:-1].sum())
 
+    corners = 1 << min(inputs, SPREAD)
+    ahead = (1 + inputs + units) * corners
+
     def form(lines: int) -> Form:
         sizes = row, most, rows, units, rows
-        return Form(*map(np.empty, (*sizes, (lines, units), units, units)))
+        return Form(
+            *map(
+                np.empty,
+                (*sizes, (lines, units), ahead, (2, units), ahead, ahead, ahead, units, units),
+            )
+        )
 
     def whole(size: int) -> Whole:
         return np.zeros(size, dtype=np.int64)
 
-    sizes = 2 * row, 2 * rest, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest, 2 * rest
-    ends = Ends(*map(np.empty, (*sizes, *(2 * most,) * 3)))
-    places = Places(*map(whole, (most, most, units, units, *(layers + 1,) * 6)))
+    wide_rows = 2 * max(row, most * corners)
+    sizes = 2 * row, 2 * row, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest, 2 * rest
+    at_corners = (2 * most * corners,) * 4
+    ends = Ends(*map(np.empty, (*sizes, *(2 * most,) * 3, wide_rows, *at_corners)))
+    places = Places(*map(whole, (most, most, inputs, 1, units, units, *(layers + 1,) * 6)))
     rest_of_e = Rest(*map(np.empty, (rest, rests, rests)))
-    others = inputs, inputs, inputs, most * hidden, units, inputs, units * inputs
-    return Memory(form(3), form(3), form(6), rest_of_e, places, ends, *map(np.empty, others))
+    others = *(inputs,) * 4, most * hidden, units, inputs, units * inputs
+    return Memory(form(3), form(3), form(4), rest_of_e, places, ends, *map(np.empty, others))

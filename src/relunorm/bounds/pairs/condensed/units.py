@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.pairs.condensed.ends import difference_ends, value_ends
-from relunorm.bounds.pairs.condensed.lines import difference_lines, down, relu_lines, up
+from relunorm.bounds.pairs.condensed.ends import difference_ends, foresee, value_ends
+from relunorm.bounds.pairs.condensed.lines import (
+    difference_lines,
+    down,
+    peak,
+    relu_lines,
+    relu_rest,
+    up,
+)
 from relunorm.compiled.jit import kernel_part
 
 #: What is known of a unit in both networks.
@@ -36,14 +43,14 @@ def bound_open(flat, memory, signs, layer, count, steps):
             places.some[opened] = r
             opened += 1
     K, of_z, of_y = places.opened[layer], memory.z.lines, memory.y.lines
-    for k in range(K):
-        for i in range(2 * opened):
-            ends.tilt[i * K + k] = of_z[2, k]
-    value_ends(flat, memory, memory.z, layer, opened, steps, ends.z)
-    difference_ends(flat, memory, layer, opened, ends.e)
+    foresee(memory, memory.z, layer, opened)
+    value_ends(flat, memory, memory.z, layer, opened, steps, ends.z, ends.z_corners)
+    difference_ends(flat, memory, layer, opened, ends.e, ends.e_corners)
     if _alike(ends, opened):
         for i in range(2 * opened):
             ends.y[i] = np.inf
+        for i in range(2 * opened * places.corners[0]):
+            ends.y_corners[i] = np.inf
         return opened
     # what suits z suits its copy, too
     for k in range(K):
@@ -55,7 +62,7 @@ def bound_open(flat, memory, signs, layer, count, steps):
             continue
         for i in range(2 * opened):
             ends.tilt[i * K + k] = flattest
-    value_ends(flat, memory, memory.y, layer, opened, 0, ends.y)
+    value_ends(flat, memory, memory.y, layer, opened, 0, ends.y, ends.y_corners)
     return opened
 
 
@@ -108,7 +115,7 @@ def _sign(memory, layer, unit, r, i, opened):
     places, k = memory.places, memory.places.opened[layer + 1]
     relu_lines(z.lines, k, zl, zu)
     relu_lines(y.lines, k, yl, yu)
-    difference_lines(e.lines, k, z.lines, y.lines, zl, zu, el, eu)
+    _line(memory, i, opened, k, el, eu)
     z.top[k], y.top[k], e.top[k] = max(zu, 0.0), max(yu, 0.0), max(abs(el), abs(eu))
     z.whole[k] = 4 * z.size[r] + max(abs(zl), abs(zu))
     y.whole[k] = 4 * y.size[r] + max(abs(yl), abs(yu))
@@ -123,6 +130,42 @@ def _sign(memory, layer, unit, r, i, opened):
     places.open_row[layer + 1], places.open_rest[layer + 1] = at + wide, rest + K
     places.opened[layer + 1] = k + 1
     return OPEN
+
+
+@kernel_part
+def _line(memory, i, opened, k, el, eu):
+    """What is above the lines of open unit k at every corner, and its lines of the difference."""
+    z, y, e, ends, corners = memory.z, memory.y, memory.e, memory.ends, memory.places.corners[0]
+    high, low, at = i * corners, (opened + i) * corners, (1 + len(memory.center) + k) * corners
+    over, also = ends.z_corners, ends.y_corners
+    _sums(ends, high, corners)
+    _sums(ends, low, corners)
+    of_z = relu_rest(z.rest, at, z.lines[0, k], z.lines[1, k], over, high, low, corners)
+    of_y = relu_rest(y.rest, at, y.lines[0, k], y.lines[1, k], also, high, low, corners)
+    z.peak[0, k], y.peak[0, k] = peak(z.rest, at, corners), peak(y.rest, at, corners)
+    mid_z, mid_e = 0.0, 0.0
+    for c in range(corners):
+        z.value[at + c] = (over[high + c] - over[low + c]) / 2
+        z.middle[at + c] = max(z.value[at + c], 0.0)
+        mid_z += z.value[at + c] / corners
+        mid_e += (ends.e_corners[high + c] - ends.e_corners[low + c]) / (2 * corners)
+    middle, means = (mid_z, mid_e), (of_z, of_y)
+    difference_lines(
+        z, y, e, k, at, ends.e_corners, high, low, el, eu, middle, means, corners
+    )  # fmt: skip
+
+
+@kernel_part
+def _sums(ends, at, corners):
+    """Where z + e says more of y at corners, in the mean, than its own bounds do, take that."""
+    own, sums = 0.0, 0.0
+    for c in range(at, at + corners):
+        own += ends.y_corners[c]
+        sums += ends.z_corners[c] + ends.e_corners[c]
+    if own <= sums:
+        return
+    for c in range(at, at + corners):
+        ends.y_corners[c] = up(ends.z_corners[c] + ends.e_corners[c])
 
 
 @kernel_part
