@@ -86,32 +86,43 @@ def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner, some):  # ty
 @loose_part
 def add_product_turned(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
     """c += a b', of rows x inner and columns x inner."""
-    for r in range(rows):
-        at, to, whole = a_at + r * a_wide, c_at + r * c_wide, columns - columns % 4
+    even, whole = rows - rows % 2, columns - columns % 4
+    for r in range(0, even, 2):
+        at, to = a_at + r * a_wide, c_at + r * c_wide
         for j in range(0, whole, 4):
-            _four_dots(a, at, b, b_at + j * b_wide, b_wide, c, to + j, inner)
-        for j in range(whole, columns):
-            row, total = b_at + j * b_wide, eight(0.0)
+            _two_by_four(a, at, a_wide, b, b_at + j * b_wide, b_wide, c, to + j, c_wide, inner)
+    for r in range(rows):
+        for j in range(whole if r < even else 0, columns):
+            at, row, total = a_at + r * a_wide, b_at + j * b_wide, eight(0.0)
             for k in range(0, inner, 8):
                 some = min(inner - k, 8)
                 total += eight(a, at + k, some) * eight(b, row + k, some)
-            c[to + j] += np.sum(total)
+            c[c_at + r * c_wide + j] += np.sum(total)
 
 
 @loose_part
-def _four_dots(a, at, b, b_at, b_wide, c, to, inner):  # type: ignore[no-untyped-def]
+def _two_by_four(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, inner):  # type: ignore[no-untyped-def]
     i0, i1, i2, i3 = b_at, b_at + b_wide, b_at + 2 * b_wide, b_at + 3 * b_wide
     s0, s1, s2, s3 = eight(0.0), eight(0.0), eight(0.0), eight(0.0)
-    whole = inner - inner % 8
-    for k in range(0, whole, 8):
-        w = eight(a, at + k)
-        s0 += w * eight(b, i0 + k)
-        s1 += w * eight(b, i1 + k)
-        s2 += w * eight(b, i2 + k)
-        s3 += w * eight(b, i3 + k)
-    some = inner - whole
-    w = eight(a, at + whole, some)
-    c[to] += np.sum(s0 + w * eight(b, i0 + whole, some))
-    c[to + 1] += np.sum(s1 + w * eight(b, i1 + whole, some))
-    c[to + 2] += np.sum(s2 + w * eight(b, i2 + whole, some))
-    c[to + 3] += np.sum(s3 + w * eight(b, i3 + whole, some))
+    t0, t1, t2, t3 = eight(0.0), eight(0.0), eight(0.0), eight(0.0)
+    for k in range(0, inner, 8):
+        some = min(inner - k, 8)
+        v, w = eight(a, at + k, some), eight(a, at + a_wide + k, some)
+        x0, x1 = eight(b, i0 + k, some), eight(b, i1 + k, some)
+        x2, x3 = eight(b, i2 + k, some), eight(b, i3 + k, some)
+        s0 += v * x0
+        t0 += w * x0
+        s1 += v * x1
+        t1 += w * x1
+        s2 += v * x2
+        t2 += w * x2
+        s3 += v * x3
+        t3 += w * x3
+    c[to] += np.sum(s0)
+    c[to + 1] += np.sum(s1)
+    c[to + 2] += np.sum(s2)
+    c[to + 3] += np.sum(s3)
+    c[to + c_wide] += np.sum(t0)
+    c[to + c_wide + 1] += np.sum(t1)
+    c[to + c_wide + 2] += np.sum(t2)
+    c[to + c_wide + 3] += np.sum(t3)

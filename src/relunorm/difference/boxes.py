@@ -163,7 +163,7 @@ def cut(
             return None
         if found is None:  # as small as floats allow
             return None
-        offer(np.concatenate([found.lo / 2 + found.hi / 2, found.corner]))
+        offer(found.corner)
         count = len(boxes)
         return [(int(across[k]), found[k], found[k + count]) for k in range(count)]
 
