@@ -155,14 +155,57 @@ def test_names_are_spelled_out():
     )
 
 
+def listed(text: str, of: str) -> str:
+    """What stands behind ``- Tests:`` and the like, up to the next entry of its list."""
+    return " ".join(re.findall(rf"^- {of}: (.*?)(?=^- |^$|\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+def test_lists_of_tests_and_pages_are_found():
+    text = "- Tests: a/test_b (c,\n  d), test_e.\n- Pages: f.\n\n- Tests: fuzzing/g.\n\nh"
+    assert " ".join(listed(text, "Tests").split()) == "a/test_b (c, d), test_e. fuzzing/g."
+    assert listed(text, "Pages").split() == ["f."]
+
+
+ROOT = SOURCE.parents[1]
+PAGES = [(ROOT / "docs" / name).read_text("utf-8") for name in ("design.md", "changes.md")]
+
+
 def test_every_file_that_the_pages_name_is_there():
-    root = SOURCE.parents[1]
-    pages = [(root / "docs" / name).read_text("utf-8") for name in ("design.md", "changes.md")]
-    text = spelled_out("\n".join(pages))
-    named = re.findall(r"`([\w./]+\.(?:pyi?|js|json|toml|txt|yml|md))`", text)
-    tests = " ".join(re.findall(r"\bT: ([^.]*)\.", " ".join(text.split())))
-    tests = [f"tests/{name}.py" for name in re.findall(r"[\w/]*\b(?:test_\w+|fuzzing/\w+)", tests)]
-    assert len(named) > 60
-    assert len(tests) > 30
-    fixed = [name for name in (*named, *tests) if not re.search("NAME|PAPER|lemma", name)]
-    assert not [name for name in fixed if not (SOURCE / name).exists() | (root / name).exists()]
+    text = spelled_out("\n".join(PAGES))
+    files = re.findall(r"`([\w./]+\.(?:pyi?|js|json|toml|txt|yml|md))`", text)
+    tests = re.findall(r"[\w/]*\b(?:test_\w+|fuzzing/\w+|planted_\w+)", text)
+    sides = re.sub(r"that of [\w ]+|\([^)]*\)", "", listed(text, "Pages"))
+    told = [name if name.isupper() else f"docs/{name}" for name in re.findall(r"\w+", sides)]
+    assert len(files) > 150
+    assert len(tests) > 70
+    assert len(told) > 20
+    named = [*files, *(f"{name}.md" for name in told)]
+    named += [f"tests/{name.removeprefix('tests/')}.py" for name in tests]
+    fixed = [name for name in named if not re.search("NAME|PAPER", name)]
+    assert not [name for name in fixed if not (SOURCE / name).exists() | (ROOT / name).exists()]
+
+
+def test_every_name_on_the_pages_is_in_the_code():
+    text = spelled_out("\n".join(PAGES))
+    tests = (ROOT / "tests").rglob("test_*.py")
+    files = [*FILES, *(file for file in tests if file != Path(__file__))]
+    code = "\n".join(file.read_text("utf-8") for file in files)
+    known = {*re.findall(r"\w+", code), *(file.stem for file in FILES)}
+    named = set(re.findall(r"`(?:task\.)?(\w+)`", text))
+    assert len(named) > 100
+    assert named <= known
+    # and where files are named with it, in one of them
+    text, files = "\n".join(PAGES), r"`([\w/{},]+\.py)`"
+    told = re.findall(rf"`(\w+)`\s(?:of|in)\s{files}", text)
+    told += [(name, group) for group, name in re.findall(rf"{files}\s\(`(\w+)`", text)]
+    fixed = [(name, group) for name, group in told if not re.search("NAME|PAPER", group)]
+    assert len(fixed) > 30
+    for name, group in fixed:
+        texts = [(SOURCE / file).read_text("utf-8") for file in spelled_out(group).split(", ")]
+        assert any(re.search(rf"\b{name}\b", part) for part in texts), (name, group)
+
+
+def test_every_kind_of_change_has_tests():
+    kinds = re.split(r"^## ", PAGES[1], flags=re.MULTILINE)[1:]
+    assert len(kinds) > 20
+    assert not [kind.partition("\n")[0] for kind in kinds if "Tests" not in kind]

@@ -21,6 +21,8 @@ from relunorm.embedded.c.c_file import TARGETS
 from relunorm.errors import InvalidInputError
 from relunorm.forms.shapes import FORMS
 from relunorm.io import READERS
+from relunorm.lipschitz.front import METHODS
+from relunorm.lipschitz.norms import NORMS
 
 
 def relunorm(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -192,8 +194,14 @@ def test_an_answer_without_a_proof_is_printed_all_the_same(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("command", "listed"),
-    [("info", READERS), ("normalize", FORMS), ("export", TARGETS)],
-    ids=["readers", "forms", "targets"],
+    [
+        ("info", READERS),
+        ("normalize", FORMS),
+        ("export", TARGETS),
+        ("lipschitz", NORMS),
+        ("lipschitz", METHODS),
+    ],
+    ids=["readers", "forms", "targets", "norms", "methods"],
 )
 def test_a_help_lists_what_a_registry_holds(command: str, listed: dict[str, object]) -> None:
     page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout

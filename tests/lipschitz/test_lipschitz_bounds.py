@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from itertools import pairwise
-from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -188,7 +187,7 @@ def test_lipsdp_refuses_steps_and_very_wide_networks(monkeypatch):
     ],
 )
 def test_a_norm_without_its_bounds_is_refused(bound, monkeypatch):
-    monkeypatch.setitem(norms.NORMS, 3.0, "3")
+    monkeypatch.setitem(norms.NORMS, "3", 3.0)
     for known in (1.0, 2.0, np.inf):
         assert bound(known)
     with pytest.raises(InvalidInputError, match="norm 3 "):
@@ -201,11 +200,7 @@ def test_the_search_for_steep_regions_has_no_bound_on_an_unknown_norm():
     assert found == {1.0: 6.0, 2.0: pytest.approx(np.sqrt(30)), np.inf: 7.0, 3.0: np.inf}
 
 
-def test_norms_are_named_where_they_are_asked_for(monkeypatch):
-    *most, last = norms.NORMS.values()
-    command = import_module("relunorm.cli.questions.lipschitz").lipschitz
-    (option,) = get_type_hints(command, include_extras=True)["norm"].__metadata__
-    assert option.help.startswith(f"{', '.join(most)} or {last}, ")
-    monkeypatch.setitem(norms.NORMS, 3.0, "3")
+def test_a_norm_that_is_not_known_is_answered_with_those_that_are(monkeypatch):
+    monkeypatch.setitem(norms.NORMS, "3", 3.0)
     with pytest.raises(InvalidInputError, match=r"use 1, 2, inf or 3$"):
         as_norm("l5")

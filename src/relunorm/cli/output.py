@@ -51,6 +51,8 @@ REGISTRIES = {
     "READERS": "relunorm.io:READERS",
     "FORMS": "relunorm.forms.shapes:FORMS",
     "TARGETS": "relunorm.embedded.c.c_file:TARGETS",
+    "NORMS": "relunorm.lipschitz.norms:NORMS",
+    "METHODS": "relunorm.lipschitz.front:METHODS",
 }
 
 

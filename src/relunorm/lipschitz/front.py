@@ -33,9 +33,6 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.balance import to_size
 
-#: Names accepted by ``method``, in the order auto runs them.
-METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")
-
 #: The interval counts as exact when it is at most this wide, relative to its upper end.
 EXACT = 1e-9
 
@@ -305,15 +302,7 @@ def _check_interior(domain: Domain | None) -> None:
 
 def _one_method(run: _Run, network: Network, method: str, random_state: int) -> None:
     _search(run, 60 if method == "search" else 5, random_state)
-    {
-        "product": lambda: _product(run, network),
-        "paths": lambda: _paths(run),
-        "theorem6": lambda: _theorem6(run, network),
-        "sdp": lambda: _sdp(run),
-        "search": lambda: None,
-        "enumeration": lambda: _enumeration(run, np.inf),
-        "branch": lambda: _branch(run, np.inf),
-    }[method]()
+    METHODS[method](run, network)
 
 
 def _all_methods(run: _Run, network: Network, random_state: int) -> None:
@@ -458,3 +447,15 @@ def _exact(run: _Run, name: str, clock: Clock, compute: Callable[[], Found]) -> 
     run.upper_bound(name, found.upper, clock.elapsed(), note)
     run.complete = found.finished
     return found
+
+
+#: What each ``method`` does after a short search for the lower end; `_all_methods` chooses.
+METHODS: dict[str, Callable[[_Run, Network], object]] = {
+    "product": _product,
+    "paths": lambda run, _: _paths(run),
+    "theorem6": _theorem6,
+    "sdp": lambda run, _: _sdp(run),
+    "search": lambda *_: None,
+    "enumeration": lambda run, _: _enumeration(run, np.inf),
+    "branch": lambda run, _: _branch(run, np.inf),
+}

@@ -37,9 +37,9 @@ ROUGH_WORK = 2e7
 FLOPS = 1e10
 
 
-#: The norms and how they are written. A further one also needs its part of every function here that
+#: The norms by how they are written. A further one also needs its part of every function here that
 #: takes a norm, and of the compiled bounds in `lipschitz.search.steepest`; without it they refuse.
-NORMS = {1.0: "1", 2.0: "2", np.inf: "inf"}
+NORMS = {"1": 1.0, "2": 2.0, "inf": np.inf}
 
 
 def as_norm(norm: Any) -> float:
@@ -48,8 +48,8 @@ def as_norm(norm: Any) -> float:
         value = float(norm)
     except (TypeError, ValueError):
         value = np.nan
-    if value not in NORMS:
-        *most, last = NORMS.values()
+    if value not in NORMS.values():
+        *most, last = NORMS
         raise InvalidInputError(f"norm {norm!r} is not known; use {', '.join(most)} or {last}")
     return value
 

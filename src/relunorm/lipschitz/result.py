@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from relunorm.display.shown import Shown, entries
-from relunorm.lipschitz.norms import NORMS
 from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
@@ -82,7 +81,7 @@ class LipschitzResult(Shown):
         }
 
     def __repr__(self) -> str:
-        head = f"LipschitzResult(l{NORMS[self.norm]}, {self.domain}: "
+        head = f"LipschitzResult(l{self.norm:g}, {self.domain}: "
         if self.exact:
             return f"{head}{self.lower:.12g}, exact by {self.method}{of_words(self.of)})"
         ends = f"[{self.lower:.9g}, {self.upper:.9g}]"

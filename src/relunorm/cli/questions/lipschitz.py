@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 def lipschitz(
     model: options.ModelFile,
     domain: Annotated[str | None, typer.Option(help=f"{options.DOMAINS}; else all inputs.")] = None,
-    norm: Annotated[str, typer.Option(help="1, 2 or inf, on inputs and outputs alike.")] = "2",
-    method: Annotated[
-        str,
-        typer.Option(help="auto, product, paths, theorem6, sdp, search, enumeration or branch."),
-    ] = "auto",
+    norm: Annotated[str, typer.Option(help="NORMS, on inputs and outputs alike.")] = "2",
+    method: Annotated[str, typer.Option(help="auto, METHODS.")] = "auto",
     time_limit: options.TimeLimit = 10.0,
     proof: options.Proof = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search for the lower end.")] = 0,
@@ -59,7 +56,6 @@ def lipschitz(
 
 def _render(console: Console, result: LipschitzResult) -> None:
     from relunorm.arithmetic.floats import at_least, at_most
-    from relunorm.lipschitz.norms import NORMS
 
     rows = []
     for bound in result.bounds:
@@ -67,10 +63,9 @@ def _render(console: Console, result: LipschitzResult) -> None:
         shown = outward(bound.value, 9) if bound.value == bound.value else "-"
         rows.append([bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note])
     print_table(console, ("method", "side", "bound", "seconds", "note"), rows)
-    name = NORMS[result.norm]
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"
     else:
         ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
         text = f"in {ends}, upper end by {result.method}"
-    console.print(f"l{name} Lipschitz constant over {result.domain}: {text}", markup=False)
+    console.print(f"l{result.norm:g} Lipschitz constant over {result.domain}: {text}", markup=False)

@@ -200,7 +200,7 @@ def _claim(document: dict[str, Any]) -> Claim:
     goal, upper = document["goal"], finite(document["upper"])
     known: tuple[int, int, float] | float
     if isinstance(goal, str):
-        if goal not in map(str, NORMS):
+        if goal not in map(str, NORMS.values()):
             raise ValueError(f"the norm {goal} is not known")
         known = float(goal)
     else:
