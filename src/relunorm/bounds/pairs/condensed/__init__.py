@@ -25,9 +25,7 @@ over the others affine parts are bounded at once.
 
 What is lost in a line below relu is lost in its slope. So slopes are chosen for every bound of z:
 1 where z > 0 and 0 elsewhere, at an average of those corners where the row will be nearly largest,
-judged from the middles between what is known of z at corners (`foresee`); a step moves them towards
-what the same rule says of the relaxed values. (Optimised slopes: Xu et al., alpha-CROWN, ICLR
-2021.)
+judged from the middles between what is known of z at corners (`foresee`).
 
 Sound in real arithmetic: sizes are summed beside every value, and results are widened by what their
 roundings can amount to (`relunorm.arithmetic.floats`): at every corner by what that is anywhere in

@@ -13,9 +13,6 @@ from relunorm.bounds.pairs.condensed.lines import through_p, through_q
 from relunorm.compiled.jit import kernel_part, loose_part
 from relunorm.compiled.products import add_product, add_product_turned
 
-#: How far the first step goes that tunes slopes.
-FAR = 0.5
-
 #: Which corners are where a row may be largest: a share of its range.
 NEAR = 0.6
 
@@ -42,31 +39,17 @@ def _begin(memory, form, layer, count):
 
 
 @kernel_part
-def value_ends(flat, memory, form, layer, count, steps, found, over):
-    """Bound z or y of the chosen rows.
-
-    The slopes in ``ends.tilt`` are tuned in so many steps and become the best ones. ``over`` gets
-    the bounds at every corner.
-    """
-    ends, K, rows = memory.ends, memory.places.opened[layer], 2 * count
-    corners = memory.places.corners[0]
-    for step in range(1 + (steps if K > 0 else 0)):
-        if step > 0:
-            _tune(memory, form, layer, rows, FAR / np.sqrt(float(step)))
-        wide = _begin(memory, form, layer, count)
-        for m in range(layer - 1, -1, -1):
-            _value_down(memory, form, m, rows, wide)
-        _at_corners(memory, form, rows, wide)
-        for r in range(rows):
-            value = _largest(flat, memory, r, wide)
-            if step == 0 or value < found[r]:
-                found[r] = value
-                for k in range(r * K, r * K + K):
-                    ends.best[k] = ends.tilt[k]
-                for c in range(r * corners, r * corners + corners):
-                    over[c] = ends.at_corners[c]
-    for k in range(rows * K):
-        ends.tilt[k] = ends.best[k]
+def value_ends(flat, memory, form, layer, count, found, over):
+    """Bound z or y of the chosen rows, with slopes ``ends.tilt``; ``over`` gets them by corner."""
+    rows, corners = 2 * count, memory.places.corners[0]
+    wide = _begin(memory, form, layer, count)
+    for m in range(layer - 1, -1, -1):
+        _value_down(memory, form, m, rows, wide)
+    _at_corners(memory, form, rows, wide)
+    for r in range(rows):
+        found[r] = _largest(flat, memory, r, wide)
+    for c in range(rows * corners):
+        over[c] = memory.ends.at_corners[c]
 
 
 @kernel_part
@@ -165,66 +148,6 @@ def _value_down(memory, form, m, rows, wide):
         ends.slope, 0, many, form.open, places.open_row[m], below, ends.A, 0, wide,
         rows, many, below,
     )  # fmt: skip
-
-
-@kernel_part
-def _tune(memory, form, layer, rows, move):
-    """Move slopes towards those of the relaxed values where each row is nearly largest.
-
-    ``A`` has the coefficients that were met, and gets those values.
-    """
-    places, ends, d = memory.places, memory.ends, len(memory.center)
-    wide, corners, A, near = 1 + d + places.opened[layer], places.corners[0], ends.A, ends.B
-    for r in range(rows):
-        _share(ends.at_corners, ends.part, r * corners, corners)
-    for i in range(rows * wide):
-        near[i] = 0.0
-    add_product_turned(
-        ends.part, 0, corners, form.rest, 0, corners, near, 0, wide, rows, corners, wide
-    )
-    for r in range(rows):
-        A[r * wide] = 1.0
-        for j in range(d):
-            at = r * wide + 1 + j
-            A[at] = near[at] + (memory.aside[j] if A[at] > 0.0 else -memory.aside[j])
-    for m in range(layer):
-        k0, many = places.opened[m], places.opened[m + 1] - places.opened[m]
-        if many == 0:
-            continue
-        below, z = 1 + d + k0, ends.slope
-        for i in range(rows * many):
-            z[i] = 0.0
-        add_product_turned(
-            A, 0, wide, form.open, places.open_row[m], below, z, 0, many, rows, below, many
-        )
-        for r in range(rows):
-            _move(form.lines, A, near, r * wide + 1 + d, ends.tilt, r * (wide - 1 - d), z,
-                  r * many - k0, k0, k0 + many, move)  # fmt: skip
-
-
-@loose_part
-def _share(at, part, first, corners):
-    """Shares of the corners in the place where a row is nearly largest."""
-    most, least, total = at[first], at[first], 0.0
-    for c in range(corners):
-        most, least = max(most, at[first + c]), min(least, at[first + c])
-    near = NEAR * (most - least)
-    for c in range(corners):
-        high = max(at[first + c] - most + near, 0.0)
-        part[first + c] = high * high
-        total += high * high
-    for c in range(corners):
-        part[first + c] = part[first + c] / total if total > 0.0 else 1.0 / corners
-
-
-@loose_part
-def _move(lines, A, near, at, tilt, row, z, to, first, last, move):
-    for k in range(first, last):
-        above, value, slope = A[at + k] > 0.0, z[to + k], tilt[row + k]
-        A[at + k] = lines[0, k] * value + near[at + k] if above else slope * value
-        goal = 1.0 if value > 0.0 else 0.0
-        moved = min(max(slope + move * (goal - slope), 0.0), 1.0)
-        tilt[row + k] = slope if above or lines[1, k] == 0.0 else moved
 
 
 @kernel_part

@@ -20,10 +20,6 @@ from relunorm.network import Network
 
 Signs = NDArray[np.int8]
 
-#: Steps that tune foreseen slopes. Where more than this share of all units is open, no slopes
-#: help.
-STEPS, HOPELESS = 1, 0.7
-
 
 @group
 class Boxes(NamedTuple):
@@ -69,14 +65,11 @@ def _bound(flat, memory, lo, hi, signs, upper):
         memory.half[j] = np.nextafter(hi[j] / 2 - lo[j] / 2, np.inf)
         memory.far[j] = max(abs(lo[j]), abs(hi[j]))
     _find_corners(memory, lo, hi)
-    unknown, layers = 0, len(flat.below)
-    for i in range(len(signs)):
-        unknown += signs[i] == OPEN
-    steps = 0 if unknown > HOPELESS * len(signs) else STEPS
+    layers = len(flat.below)
     for layer in range(layers):
         count = read_rows(flat, memory, signs, layer)
         put_in(flat, memory, layer, count)
-        opened = bound_open(flat, memory, signs, layer, count, steps)
+        opened = bound_open(flat, memory, signs, layer, count)
         settle(flat, memory, signs, layer, count, opened)
     count = read_rows(flat, memory, signs, layers)
     put_in(flat, memory, layers, count)

@@ -123,7 +123,6 @@ class Ends(NamedTuple):
     slope: Array  # coefficients of z of a layer
     g: Array  # and of e
     tilt: Array  # for every row and open unit the slope below relu
-    best: Array
     z: Array
     y: Array
     e: Array
@@ -179,7 +178,7 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
         return np.zeros(size, dtype=np.int64)
 
     wide_rows = 2 * max(row, most * corners)
-    sizes = 2 * row, 2 * row, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest, 2 * rest
+    sizes = 2 * row, 2 * rest, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest
     at_corners = (2 * most * corners,) * 4
     ends = Ends(*map(np.empty, (*sizes, *(2 * most,) * 3, wide_rows, *at_corners)))
     places = Places(*map(whole, (most, most, inputs, 1, units, units, *(layers + 1,) * 6)))

@@ -35,7 +35,7 @@ def read_rows(flat, memory, signs, layer):
 
 
 @kernel_part
-def bound_open(flat, memory, signs, layer, count, steps):
+def bound_open(flat, memory, signs, layer, count):
     """Bound z, y and e of the units that were open; returns how many those are."""
     places, ends, opened = memory.places, memory.ends, 0
     for r in range(count):
@@ -44,7 +44,7 @@ def bound_open(flat, memory, signs, layer, count, steps):
             opened += 1
     K, of_z, of_y = places.opened[layer], memory.z.lines, memory.y.lines
     foresee(memory, memory.z, layer, opened)
-    value_ends(flat, memory, memory.z, layer, opened, steps, ends.z, ends.z_corners)
+    value_ends(flat, memory, memory.z, layer, opened, ends.z, ends.z_corners)
     difference_ends(flat, memory, layer, opened, ends.e, ends.e_corners)
     if _alike(ends, opened):
         for i in range(2 * opened):
@@ -62,7 +62,7 @@ def bound_open(flat, memory, signs, layer, count, steps):
             continue
         for i in range(2 * opened):
             ends.tilt[i * K + k] = flattest
-    value_ends(flat, memory, memory.y, layer, opened, 0, ends.y, ends.y_corners)
+    value_ends(flat, memory, memory.y, layer, opened, ends.y, ends.y_corners)
     return opened
 
 
