@@ -1,6 +1,6 @@
 """Both ends of max |f - g| for rounded, pruned and tuned copies; a part of compare.py.
 
-    python benchmarks/compare.py --twin 0 --near SECONDS [--only TEXT]
+    python benchmarks/compare.py --twin 0 --near SECONDS [--workers N] [--only TEXT]
 
 The networks are those of shared/cases: digits classifiers over [0, 1]^64, and ACAS Xu 1_1 over the
 boxes of properties 3 and 4 and over its whole input box. The copies: weights rounded to float16, to
@@ -70,19 +70,21 @@ def copies(network: Network) -> Iterator[tuple[str, Network, Network]]:
     yield "tuned", network, tuned
 
 
-def table(limit: float, only: str) -> list[list[object]]:
-    """One row a pair: verdict, both ends, their ratio, what gave the upper one, CPU seconds."""
+def table(limit: float, only: str, workers: int | None) -> list[list[object]]:
+    """One row a pair: verdict, both ends, their ratio, CPU and wall seconds."""
     rows: list[list[object]] = []
+    tick = time.process_time if workers is None else time.perf_counter
     for name, network, domain in models():
         for kind, first, second in copies(network):
             if only not in f"{name} {kind}":
                 continue
-            begin = time.process_time()
-            clock = Clock(limit, time.process_time)
-            found = rn.compare(first, second, domain, time_limit=clock)
-            spent = time.process_time() - begin
+            begin, began = time.process_time(), time.perf_counter()
+            found = rn.compare(
+                first, second, domain, time_limit=Clock(limit, tick), workers=workers
+            )
+            spent, wall = time.process_time() - begin, time.perf_counter() - began
             ratio = found.upper / found.lower if found.lower > 0 else np.inf
             verdict = f"{found.verdict} at {found.tolerance:.2g} ({found.precision})"
-            rows.append([name, kind, verdict, found.lower, found.upper, ratio, spent])
+            rows.append([name, kind, verdict, found.lower, found.upper, ratio, spent, wall])
             print(*rows[-1], found.method, flush=True)
     return rows
