@@ -35,14 +35,12 @@ Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
 ]
 Backend = Annotated[
-    str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
+    str | None, typer.Option(help="Where parts run, instead of in threads: BACKENDS.")
 ]
 #: Of what runs in processes anyway.
-Runs = Annotated[
-    str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
-]
+Runs = Annotated[str | None, typer.Option(help="BACKENDS; loky if omitted.")]
 Scheduler = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
+    str | None, typer.Option(help="Address of the backend's running cluster, as tcp://host:8786.")
 ]
 
 #: A table of inputs, and which of its columns are none.

@@ -53,6 +53,8 @@ REGISTRIES = {
     "TARGETS": "relunorm.embedded.c.c_file:TARGETS",
     "NORMS": "relunorm.lipschitz.norms:NORMS",
     "METHODS": "relunorm.lipschitz.front:METHODS",
+    "BACKENDS": "relunorm.sweep.backends:BACKENDS",
+    "WIDTHS": "relunorm.embedded.arithmetic.integers:WIDTHS",
 }
 
 
@@ -66,7 +68,7 @@ class Command(TyperCommand):
                 told = getattr(option, "help", None) or ""
                 if re.search(rf"\b{word}\b", told):
                     module, name = place.split(":")
-                    names = either(getattr(import_module(module), name))
+                    names = either(map(str, getattr(import_module(module), name)))
                     option.help = told.replace(word, names)  # type: ignore[attr-defined]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

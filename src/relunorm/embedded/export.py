@@ -19,10 +19,10 @@ from relunorm.clock import Listener
 from relunorm.display.shown import Shown, plain
 from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
-from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
+from relunorm.embedded.arithmetic.integers import RANGES, WIDTHS, IntegerNetwork
 from relunorm.embedded.c.c_file import TARGETS, Options, flash_bytes
 from relunorm.embedded.guarantees import notes
-from relunorm.embedded.job import WIDTHS, Job
+from relunorm.embedded.job import Job
 from relunorm.embedded.pieces.one_input import Piecewise
 from relunorm.embedded.program_certificate import ProgramCertificate
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
@@ -261,7 +261,9 @@ def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, s
         )
     domain.check_dimension(network.input_size)
     if bits is not None and (type(bits) is not int or bits not in WIDTHS or floats):
-        what = "floats have 32 bits; leave bits out" if floats else "expected 8, 16 or 32"
+        *most, last = map(str, WIDTHS)
+        known = f"expected {', '.join(most)} or {last}"
+        what = "floats have 32 bits; leave bits out" if floats else known
         raise InvalidInputError(f"bits is {bits!r}: {what}")
     if style not in STYLES or (style == "pieces" and floats):
         what = "pieces are integers" if style in STYLES else "choose layers or pieces"

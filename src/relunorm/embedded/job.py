@@ -17,7 +17,7 @@ from relunorm.domain import Box, Domain
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.float_network import FloatNetwork, build_floats
-from relunorm.embedded.arithmetic.integers import IntegerNetwork
+from relunorm.embedded.arithmetic.integers import WIDTHS, IntegerNetwork
 from relunorm.embedded.arithmetic.scales import build, start_of
 from relunorm.embedded.arithmetic.terms import Integers, without_empty_terms
 from relunorm.embedded.c.c_file import Options, flash_bytes
@@ -40,8 +40,6 @@ from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.matrix import Array
 from relunorm.network import Network
-
-WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
 Proved = tuple[Bounds, list[Any]]

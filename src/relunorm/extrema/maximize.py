@@ -61,11 +61,12 @@ def maximize(
         random_state: seed of the first points tried.
         progress: called with a `Progress`; its facts are ``lower`` and ``upper``.
         workers: threads that search side by side; 1 by default, -1 for all cores.
-        backend: ``loky``, ``dask`` or ``ray``: parts of the search go to ``workers`` processes (all
-            cores if omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if
-            neither is given. For searches of many seconds: starting processes takes some, and
-            what ends within its first second starts none. The same interval, up to ``tolerance``.
-        scheduler: address of a running Dask scheduler or Ray cluster.
+        backend: ``loky``, or another of docs/sweeps.md: parts of the search go to ``workers``
+            processes (all cores if omitted) instead of threads; so they do inside a
+            ``joblib.parallel_config`` if neither is given. For searches of many seconds:
+            starting processes takes some, and what ends within its first second starts none. The
+            same interval, up to ``tolerance``.
+        scheduler: address of the backend's running cluster.
         rational: go on in fractions, without any rounding, to `Maximum.value`: for small networks
             (some dozen units, a few inputs) on boxes and polytopes.
 

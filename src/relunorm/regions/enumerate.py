@@ -50,10 +50,11 @@ def regions(
         max_regions: stop once so many are found (the result then says it is partial).
         time_limit: seconds after which to stop, likewise; compiling is not counted.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
-        backend: ``loky``, ``dask`` or ``ray``: subtrees go to ``workers`` processes (all cores if
-            omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if neither
-            is given. For searches of many seconds: starting processes takes some. Same result.
-        scheduler: address of a running Dask scheduler or Ray cluster.
+        backend: ``loky``, or another of docs/sweeps.md: subtrees go to ``workers`` processes (all
+            cores if omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if
+            neither is given. For searches of many seconds: starting processes takes some.
+            Same result.
+        scheduler: address of the backend's running cluster.
         method: ``auto``, or one of ``polygons`` (two inputs), ``cells`` (up to six), ``tree``.
         progress: called now and then with a `Progress`: the share of the work done (in equal parts
             of the tree, so an estimate) and the regions ``found``.

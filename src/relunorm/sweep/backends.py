@@ -10,15 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from relunorm.errors import InvalidInputError, MissingDependencyError, RelunormError
-
-BACKENDS = ("sequential", "threading", "loky", "dask", "ray")
 
 #: Seconds a Dask scheduler has to answer.
 ANSWER = 30
@@ -97,7 +95,7 @@ def placed(
     Args:
         backend: one of `BACKENDS`; None leaves the choice to an ambient ``joblib.parallel_config``
             (without one: loky if ``workers`` is given, else one task after the other).
-        scheduler: address of a running Dask scheduler (``tcp://host:8786``) or Ray cluster. Without
+        scheduler: address of the backend's running cluster (of Dask ``tcp://host:8786``). Without
             it a cluster of local processes is started, and closed at the end of the block.
         workers: tasks at a time; all cores if omitted. A running cluster decides for itself.
     """
@@ -106,11 +104,8 @@ def placed(
     check(backend, scheduler, workers)
     if backend is None and workers is None:
         yield
-    elif backend == "dask":
-        with _dask(scheduler, workers):
-            yield
-    elif backend == "ray":
-        with _ray(scheduler, workers):
+    elif backend in CLUSTERS:
+        with CLUSTERS[backend](scheduler, workers):
             yield
     elif backend == "sequential":
         with joblib.parallel_config(backend="sequential", n_jobs=1):
@@ -127,9 +122,10 @@ def check(backend: str | None, scheduler: str | None, workers: int | None) -> No
     """Refuse what `placed` does not know."""
     if backend is not None and backend not in BACKENDS:
         raise InvalidInputError(f"backend {backend!r} is not known; use {', '.join(BACKENDS)}")
-    if scheduler is not None and backend not in ("dask", "ray"):
+    if scheduler is not None and backend not in CLUSTERS:
+        clusters = " or ".join(map(repr, CLUSTERS))
         raise InvalidInputError(
-            f"scheduler {scheduler!r} needs backend='dask' or 'ray', not {backend!r}"
+            f"scheduler {scheduler!r} needs backend={clusters}, not {backend!r}"
         )
     worker_count(workers)
 
@@ -272,3 +268,11 @@ def _start_ray(ray: Any, scheduler: str | None, workers: int | None) -> None:
     except (OSError, ValueError, RuntimeError, ConnectionError) as error:
         where = f"no Ray cluster answers at {address!r}" if address else "Ray does not start here"
         raise InvalidInputError(f"{where}: {error}") from error
+
+
+#: Backends that can join a running cluster, or start one: from its address and a number of workers.
+CLUSTERS: dict[str, Callable[[str | None, int | None], AbstractContextManager[None]]] = {
+    "dask": _dask,
+    "ray": _ray,
+}
+BACKENDS = ("sequential", "threading", "loky", *CLUSTERS)

@@ -102,9 +102,9 @@ def sweep(
         shared: further keywords, the same for all runs and of any kind that travels: networks,
             torch modules (constrained ones are released on the way), arrays.
         store: where finished runs are kept, each on disk before the next is looked at.
-        backend: ``loky``, ``threading``, ``dask``, ``ray`` or ``sequential``; None honours an
+        backend: one of `relunorm.sweep.backends.BACKENDS`, such as ``loky``; None honours an
             ambient ``joblib.parallel_config``.
-        scheduler: address of a running Dask scheduler or Ray cluster.
+        scheduler: address of the backend's running cluster.
         workers: runs at a time.
         progress: called with a `Progress` after every run; its facts are the ``latest`` run (None
             at the start) and how many ``failed``. May raise to stop.

@@ -25,7 +25,7 @@ def export(
     domain: Annotated[str | None, options.DOMAIN] = None,
     bits: Annotated[
         int | None,
-        typer.Option(help="8, 16 or 32; 16, or what --epsilon needs, if omitted."),
+        typer.Option(help="WIDTHS; 16, or what --epsilon needs, if omitted."),
     ] = None,
     epsilon: Annotated[
         float | None,

@@ -53,8 +53,7 @@ def papers(
     scheduler: Annotated[
         str | None,
         typer.Option(
-            help="Address of a Dask scheduler (tcp://...) or Ray cluster whose workers see the "
-            "output folder."
+            help="Address of the backend's running cluster, whose workers see the output folder."
         ),
     ] = None,
     jobs: Annotated[

@@ -42,6 +42,8 @@ RANGES = {
     "uint32_t": (0, 2**32 - 1),
     "int64_t": (-(2**63), 2**63 - 1),
 }
+#: Bits that weights, inputs and values can have.
+WIDTHS = (8, 16, 32)
 #: Types an accumulator can have.
 ACCUMULATORS = ("int16_t", "int32_t", "int64_t")
 
