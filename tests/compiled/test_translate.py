@@ -260,7 +260,7 @@ def eights(rows, numbers, flag, out):
     out[7][:] = 0.5
     some = eight(rows[2], 3, 4)
     keep(out[7], 1, 5, some * 2.0)
-    return count, np.sum(some) > 0.0
+    return count, np.sum(some) > 0.0, np.max(some)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -347,6 +347,7 @@ def test_relu_is_nowhere_above_its_line_and_the_rest_at_corners(seed: int) -> No
     """A convex function above z and a concave one below are drawn, and points of the square."""
     rng = np.random.default_rng(seed)
     at = np.array([[x, y] for x in (-1.0, 1.0) for y in (-1.0, 1.0)])
+    twice = np.tile(at, (2, 1))  # eight corners at a time
     slopes, lifts = rng.normal(size=(2, 4, 2)), rng.uniform(0.1, 1, (2, 4))
     shift = rng.normal(size=3)  # of both functions, so that they may have any sign
 
@@ -355,7 +356,7 @@ def test_relu_is_nowhere_above_its_line_and_the_rest_at_corners(seed: int) -> No
         both = points @ shift[:2] + shift[2]
         return high + both, both - low
 
-    high, low = ends(at)
+    high, low = ends(twice)
     most = float(max(high.max(), -low.min(), 0.1))
     points = rng.uniform(-1, 1, (2000, 2))
     weights = np.prod((1 + points[:, None] * at) / 2, axis=2)  # of corners: where the points are
@@ -363,9 +364,10 @@ def test_relu_is_nowhere_above_its_line_and_the_rest_at_corners(seed: int) -> No
     z = lower + rng.random(len(points)) * (upper - lower)
     assert (lower <= upper).all()
     for steep in (0.0, 0.3, 1.0):
-        rest = np.empty(4)
-        _rest_of(rest, steep, most, np.concatenate([high, -low]), 4)
-        assert (np.maximum(z, 0) <= steep * z + weights @ rest + 1e-12).all()
+        rest = np.empty(8)
+        _rest_of(rest, steep, most, np.concatenate([high, -low]), 8)
+        assert (rest[:4] == rest[4:]).all()
+        assert (np.maximum(z, 0) <= steep * z + weights @ rest[:4] + 1e-12).all()
 
 
 @pytest.mark.parametrize("inputs", [6, 7, 8])

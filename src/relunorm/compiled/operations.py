@@ -224,6 +224,15 @@ def _sum(body: Any, given: Value) -> Value:
     return body.value(REAL, text)
 
 
+def _largest(body: Any, given: Value) -> Value:
+    """NaN if one of them is."""
+    if given.kind is not EIGHT:
+        raise KernelError("np.max compares eight numbers")
+    name = "@llvm.vector.reduce.fmaximum.v8f64"
+    body.program.declared["max"] = f"declare double {name}({EIGHT.llvm})"
+    return body.value(REAL, f"call double {name}({EIGHT.llvm} {given.parts[0]})")
+
+
 def _next_float(body: Any, value: Value, towards: Value) -> Value:
     """The next float64 up or down: towards infinity, written out."""
     part, _ = _real(body, value)
@@ -321,6 +330,7 @@ _OPERATIONS: dict[Any, Operation] = {
     np.where: _where,
     np.any: _any,
     np.sum: _sum,
+    np.max: _largest,
     eight: _eight,
     keep: _keep,
 }

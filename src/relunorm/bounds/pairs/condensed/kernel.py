@@ -65,6 +65,7 @@ def _bound(flat, memory, lo, hi, signs, upper):
         memory.half[j] = np.nextafter(hi[j] / 2 - lo[j] / 2, np.inf)
         memory.far[j] = max(abs(lo[j]), abs(hi[j]))
     _find_corners(memory, lo, hi)
+    _space(memory, signs)
     layers = len(flat.below)
     for layer in range(layers):
         count = read_rows(flat, memory, signs, layer)
@@ -79,6 +80,15 @@ def _bound(flat, memory, lo, hi, signs, upper):
 
 
 @kernel_part
+def _space(memory, signs):
+    """How far rows are apart: no more than they may be long, so that they stay near."""
+    most = len(memory.center)
+    for k in range(len(signs)):
+        most += 1 if signs[k] == OPEN else 0
+    memory.places.stride[0] = most // 8 * 8 + 8
+
+
+@kernel_part
 def _find_corners(memory, lo, hi):
     """Choose the inputs that make corners, and put 1 and all inputs there ahead of all rests."""
     places, aside, spread, corners = memory.places, memory.aside, 0, 1
@@ -89,7 +99,7 @@ def _find_corners(memory, lo, hi):
             aside[j] = 0.0
             spread += 1
             corners *= 2
-    places.corners[0] = corners
+    places.corners[0] = max(8, corners)  # so many at a time, some of them twice
     _put_ahead(memory, memory.z.rest, lo, hi, spread)
     _put_ahead(memory, memory.y.rest, lo, hi, spread)
     _put_ahead(memory, memory.z.middle, lo, hi, spread)
@@ -124,7 +134,7 @@ def _judge(flat, memory, lo, hi, upper, score, corner):
             worst = r
     K, weight, corners, place = places.opened[layers], 1.0, places.corners[0], 0
     for c in range(corners):
-        if ends.at_corners[worst * corners + c] > ends.at_corners[worst * corners + place]:
+        if ends.e_corners[worst * corners + c] > ends.e_corners[worst * corners + place]:
             place = c
     a = worst * (1 + d + K) + 1
     for j in range(d):
@@ -152,7 +162,7 @@ def _chords(memory, m):
     z, slope, part = memory.z, memory.slope, memory.ends.part
     d, k0, k1 = len(memory.center), memory.places.opened[m], memory.places.opened[m + 1]
     for k in range(k0, k1):
-        row = memory.places.open_row[m] + (k - k0) * (1 + d + k0) + 1
+        row = k * memory.places.stride[0] + 1
         for j in range(d):
             slope[k * d + j] = z.open[row + j]
         for i in range(k0):

@@ -10,6 +10,7 @@ import numpy as np
 
 from relunorm.bounds.nodes.kernel import chord, tangent
 from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.operations import eight, keep
 
 
 @kernel_part
@@ -24,7 +25,7 @@ def relu_lines(lines, k, low, high):
     lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
 
 
-@kernel_part
+@loose_part
 def relu_rest(rest, at, steep, most, over, high, low, corners):
     """What relu can be above ``steep * z`` at every corner; returns the mean.
 
@@ -32,14 +33,17 @@ def relu_rest(rest, at, steep, most, over, high, low, corners):
     convex function above z, ``over[low:]`` of one above -z. With those put in it is convex, too.
     Where the number ``most``, which holds everywhere, is less in the mean, that is taken.
     """
-    total, bend = 0.0, 1.0 - steep
-    for c in range(corners):
-        rest[at + c] = max(bend * max(over[high + c], 0.0), steep * max(over[low + c], 0.0))
-        total += rest[at + c]
-    if total <= most * corners:
-        return total / corners
-    for c in range(corners):
-        rest[at + c] = most
+    total, bend = eight(0.0), 1.0 - steep
+    for c in range(0, corners, 8):
+        above, below = np.maximum(eight(over, high + c), 0.0), np.maximum(eight(over, low + c), 0.0)
+        one = np.maximum(bend * above, steep * below)
+        keep(rest, at + c, 8, one)
+        total += one
+    mean = np.sum(total) / corners
+    if mean <= most:
+        return mean
+    for c in range(0, corners, 8):
+        keep(rest, at + c, 8, eight(most))
     return most
 
 
@@ -77,8 +81,8 @@ def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, means, cor
             if joint < best:
                 best, g, of_z = joint, ours, ours - theirs
                 other = y.rest if side == 0 else z.rest
-                for c in range(at, at + corners):
-                    rest[c] = other[c]
+                for c in range(at, at + corners, 8):
+                    keep(rest, c, 8, eight(other, c))
         e.lines[2 * side, k], e.lines[2 * side + 1, k] = g, of_z
         e.peak[side, k] = peak(rest, at, corners)
 
@@ -86,10 +90,10 @@ def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, means, cor
 @kernel_part
 def peak(rest, at, corners):
     """The largest one at corners."""
-    most = 0.0
-    for c in range(at, at + corners):
-        most = max(most, rest[c])
-    return most
+    most = eight(0.0)
+    for c in range(at, at + corners, 8):
+        most = np.maximum(most, eight(rest, c))
+    return np.max(most)
 
 
 @kernel_part
@@ -99,38 +103,41 @@ def _below(lines, k, tilt):
 
 
 @loose_part
-def through_p(A, at, form, first, last, flat, under, slope, to):
+def through_p(A, at, form, first, last, flat, under, slope, to, above):
     """Coefficients of p, ``A[at + k]``, become those of z; the sizes.
 
-    ``flat[under + k]`` are the slopes below.
+    ``flat[under + k]`` are the slopes below. ``above[at + k]`` get coefficients of the rests.
     """
-    lines, top, whole = form.lines, form.top, form.whole
-    size = 0.0
-    for k in range(first, last):
-        a = A[at + k]
-        up = max(a, 0.0)
-        through = up * lines[0, k] + (a - up) * flat[under + k]
-        slope[to + k] = through
-        size += abs(a) * (top[k] + form.peak[0, k]) + abs(through) * whole[k]
-    return size
+    steep, bulk = form.lines[0], form.bulk
+    size = eight(0.0)
+    for k in range(first, last, 8):
+        some = min(last - k, 8)
+        a = eight(A, at + k, some)
+        up = np.maximum(a, 0.0)
+        keep(above, at + k, some, up)
+        through = up * eight(steep, k, some) + (a - up) * eight(flat, under + k, some)
+        keep(slope, to + k, some, through)
+        size += abs(a) * eight(bulk, k, some)
+    return np.sum(size)
 
 
 @loose_part
-def through_q(B, at, e, first, last, size_z, slope, g, to):
-    """Coefficients of q, ``B[at + k]``, become those of e and, added, of z."""
-    lines, top, whole, peak = e.lines, e.top, e.whole, e.peak
-    size = 0.0
-    for k in range(first, last):
-        b = B[at + k]
-        up = max(b, 0.0)
+def through_q(ends, at, e, first, last):
+    """Coefficients of q, ``B[at + k]``, become those of e and, added, of z; the sizes."""
+    high, high_z, low, low_z = e.lines[0], e.lines[1], e.lines[2], e.lines[3]
+    size = eight(0.0)
+    for k in range(first, last, 8):
+        some, to = min(last - k, 8), at + k
+        b = eight(ends.B, to, some)
+        up = np.maximum(b, 0.0)
         down = b - up
-        of_e = up * lines[0, k] + down * lines[2, k]
-        more = up * lines[1, k] + down * lines[3, k]
-        lift = up * peak[0, k] - down * peak[1, k]
-        g[to + k] = of_e
-        slope[to + k] += more
-        size += abs(b) * top[k] + lift + abs(more) * size_z[k] + abs(of_e) * whole[k]
-    return size
+        keep(ends.above, to, some, up)
+        keep(ends.below, to, some, -down)
+        keep(ends.g, to, some, up * eight(high, k, some) + down * eight(low, k, some))
+        of_z = up * eight(high_z, k, some) + down * eight(low_z, k, some)
+        keep(ends.slope, to, some, eight(ends.slope, to, some) + of_z)
+        size += abs(b) * eight(e.bulk, k, some)
+    return np.sum(size)
 
 
 @kernel_part

@@ -75,15 +75,15 @@ class Form(NamedTuple):
     size: Array  # and their sizes
     kept: Array  # rows of units that are put in, layer by layer
     kept_size: Array
-    open: Array  # rows of open units, layer by layer
+    open: Array  # rows of open units, at steps of `Places.stride`
     lines: Array  # of open units: steep, rise and flat; of e, those of `difference_lines`
     rest: Array  # at every corner what is above those lines, after 1 and the inputs there
     peak: Array  # the largest one of those
     less: Array  # of e, what is below the lower ones
-    value: Array  # of z, the middle between its bounds at every corner
+    value: Array  # of z, the middle between its bounds at every corner: all units at one, ...
     middle: Array  # and relu of that, after 1 and the inputs
     top: Array  # sizes of relu of them; of e, of q
-    whole: Array  # and of themselves
+    bulk: Array  # sizes of all that a coefficient 1 of p or q becomes, at most
 
 
 @group
@@ -101,14 +101,13 @@ class Places(NamedTuple):
 
     active: Whole  # rows of the layer at hand that anything reads
     some: Whole  # which of those are bounded
+    stride: Whole  # how far rows of open units are apart
     spread: Whole  # inputs that corners are made of
     corners: Whole  # how many there are
     open_unit: Whole
     kept_unit: Whole
     opened: Whole  # (layers + 1,), open units before each layer
     kept: Whole
-    open_row: Whole
-    open_rest: Whole
     kept_row: Whole
     kept_rest: Whole
 
@@ -120,14 +119,15 @@ class Ends(NamedTuple):
     A: Array  # (1, x, p)
     B: Array  # q
     size: Array
-    slope: Array  # coefficients of z of a layer
+    slope: Array  # coefficients of z of open units
     g: Array  # and of e
     tilt: Array  # for every row and open unit the slope below relu
     z: Array
     y: Array
     e: Array
-    part: Array  # coefficients by their signs
-    at_corners: Array
+    part: Array  # coefficients of 1, the inputs and what is above lines
+    above: Array  # of what q is above its lines
+    below: Array  # and below them
     z_corners: Array
     y_corners: Array
     e_corners: Array
@@ -161,27 +161,38 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
     by_row, by_rest = widths * (1 + inputs + before), widths * before
     row, rest = int(by_row.max()), int(by_rest.max())
     rows, rests = int(by_row[:-1].sum()), int(by_rest[:-1].sum())
+    opened = units * (inputs + units + 8)
 
-    corners = 1 << min(inputs, SPREAD)
+    corners = max(8, 1 << min(inputs, SPREAD))
     ahead = (1 + inputs + units) * corners
 
+    def numbers(*shape: int) -> Array:
+        """Begin where eight numbers are read at once."""
+        size = int(np.prod(shape))
+        whole = np.empty(size + 8)
+        first = -(whole.ctypes.data // 8) % 8
+        return whole[first : first + size].reshape(shape)
+
     def form(lines: int) -> Form:
-        sizes = row, most, rows, units, rows
+        rows_of = numbers(row), numbers(most), numbers(rows), numbers(units), numbers(opened)
+        at_corners = (numbers(ahead) for _ in range(4))
+        rest, less, value, middle = at_corners
+        sizes = numbers(units), numbers(units)
         return Form(
-            *map(
-                np.empty,
-                (*sizes, (lines, units), ahead, (2, units), ahead, ahead, ahead, units, units),
-            )
+            *rows_of, numbers(lines, units), rest, numbers(2, units), less, value, middle, *sizes
         )
 
     def whole(size: int) -> Whole:
         return np.zeros(size, dtype=np.int64)
 
+    coefficients = 2 * rest
+    sizes = 2 * row, coefficients, 2 * most, coefficients, coefficients, coefficients
+    kept = (2 * most,) * 3
     wide_rows = 2 * max(row, most * corners)
-    sizes = 2 * row, 2 * rest, 2 * most, 2 * most * hidden, 2 * most * hidden, 2 * rest
-    at_corners = (2 * most * corners,) * 4
-    ends = Ends(*map(np.empty, (*sizes, *(2 * most,) * 3, wide_rows, *at_corners)))
-    places = Places(*map(whole, (most, most, inputs, 1, units, units, *(layers + 1,) * 6)))
-    rest_of_e = Rest(*map(np.empty, (rest, rests, rests)))
+    by_sign = coefficients, coefficients
+    at_corners = (2 * most * corners,) * 3
+    ends = Ends(*map(numbers, (*sizes, *kept, wide_rows, *by_sign, *at_corners)))
+    places = Places(*map(whole, (most, most, 1, inputs, 1, units, units, *(layers + 1,) * 4)))
+    rest_of_e = Rest(*map(numbers, (rest, rests, opened)))
     others = *(inputs,) * 4, most * hidden, units, inputs, units * inputs
-    return Memory(form(3), form(3), form(4), rest_of_e, places, ends, *map(np.empty, others))
+    return Memory(form(3), form(3), form(4), rest_of_e, places, ends, *map(numbers, others))

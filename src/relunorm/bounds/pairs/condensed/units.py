@@ -14,6 +14,7 @@ from relunorm.bounds.pairs.condensed.lines import (
     up,
 )
 from relunorm.compiled.jit import kernel_part
+from relunorm.compiled.operations import eight, keep
 
 #: What is known of a unit in both networks.
 OFF, OPEN, ON = 0, 1, 2
@@ -81,8 +82,6 @@ def settle(flat, memory, signs, layer, count, opened):
     """Find out what is open still, and keep the rows of that and of what is put in."""
     places = memory.places
     places.opened[layer + 1], places.kept[layer + 1] = places.opened[layer], places.kept[layer]
-    places.open_row[layer + 1] = places.open_row[layer]
-    places.open_rest[layer + 1] = places.open_rest[layer]
     places.kept_row[layer + 1] = places.kept_row[layer]
     places.kept_rest[layer + 1] = places.kept_rest[layer]
     i = 0
@@ -117,17 +116,18 @@ def _sign(memory, layer, unit, r, i, opened):
     relu_lines(y.lines, k, yl, yu)
     _line(memory, i, opened, k, el, eu)
     z.top[k], y.top[k], e.top[k] = max(zu, 0.0), max(yu, 0.0), max(abs(el), abs(eu))
-    z.whole[k] = 4 * z.size[r] + max(abs(zl), abs(zu))
-    y.whole[k] = 4 * y.size[r] + max(abs(yl), abs(yu))
-    e.whole[k] = 4 * e.size[r] + e.top[k]
+    z.bulk[k] = z.top[k] + z.peak[0, k] + 4 * z.size[r] + max(abs(zl), abs(zu))
+    y.bulk[k] = y.top[k] + y.peak[0, k] + 4 * y.size[r] + max(abs(yl), abs(yu))
+    most, lines = max(e.peak[0, k], e.peak[1, k]), e.lines
+    of_e, of_z = max(abs(lines[0, k]), abs(lines[2, k])), max(abs(lines[1, k]), abs(lines[3, k]))
+    e.bulk[k] = e.top[k] + most + of_e * (4 * e.size[r] + e.top[k]) + of_z * z.bulk[k]
     memory.span[k], places.open_unit[k] = zu - zl, unit
-    K, at, rest = places.opened[layer], places.open_row[layer + 1], places.open_rest[layer + 1]
+    K, at = places.opened[layer], k * places.stride[0]
     wide = 1 + len(memory.center) + K
     _copy(z.now, r, wide, z.open, at, 1.0)
     _copy(y.now, r, wide, y.open, at, 1.0)
     _copy(e.now, r, wide, e.open, at, 1.0)
-    _copy(memory.q.now, r, K, memory.q.open, rest, 1.0)
-    places.open_row[layer + 1], places.open_rest[layer + 1] = at + wide, rest + K
+    _copy(memory.q.now, r, K, memory.q.open, at, 1.0)
     places.opened[layer + 1] = k + 1
     return OPEN
 
@@ -136,6 +136,7 @@ def _sign(memory, layer, unit, r, i, opened):
 def _line(memory, i, opened, k, el, eu):
     """What is above the lines of open unit k at every corner, and its lines of the difference."""
     z, y, e, ends, corners = memory.z, memory.y, memory.e, memory.ends, memory.places.corners[0]
+    units = len(z.top)
     high, low, at = i * corners, (opened + i) * corners, (1 + len(memory.center) + k) * corners
     over, also = ends.z_corners, ends.y_corners
     _sums(ends, high, corners)
@@ -143,13 +144,15 @@ def _line(memory, i, opened, k, el, eu):
     of_z = relu_rest(z.rest, at, z.lines[0, k], z.lines[1, k], over, high, low, corners)
     of_y = relu_rest(y.rest, at, y.lines[0, k], y.lines[1, k], also, high, low, corners)
     z.peak[0, k], y.peak[0, k] = peak(z.rest, at, corners), peak(y.rest, at, corners)
-    mid_z, mid_e = 0.0, 0.0
-    for c in range(corners):
-        z.value[at + c] = (over[high + c] - over[low + c]) / 2
-        z.middle[at + c] = max(z.value[at + c], 0.0)
-        mid_z += z.value[at + c] / corners
-        mid_e += (ends.e_corners[high + c] - ends.e_corners[low + c]) / (2 * corners)
-    middle, means = (mid_z, mid_e), (of_z, of_y)
+    mid_z, mid_e, far = eight(0.0), eight(0.0), ends.e_corners
+    for c in range(0, corners, 8):
+        z_here = 0.5 * (eight(over, high + c) - eight(over, low + c))
+        keep(z.middle, at + c, 8, np.maximum(z_here, 0.0))
+        for lane in range(8):
+            z.value[(c + lane) * units + k] = 0.5 * (over[high + c + lane] - over[low + c + lane])
+        mid_z += z_here
+        mid_e += 0.5 * (eight(far, high + c) - eight(far, low + c))
+    middle, means = (np.sum(mid_z) / corners, np.sum(mid_e) / corners), (of_z, of_y)
     difference_lines(
         z, y, e, k, at, ends.e_corners, high, low, el, eu, middle, means, corners
     )  # fmt: skip
@@ -158,14 +161,15 @@ def _line(memory, i, opened, k, el, eu):
 @kernel_part
 def _sums(ends, at, corners):
     """Where z + e says more of y at corners, in the mean, than its own bounds do, take that."""
-    own, sums = 0.0, 0.0
-    for c in range(at, at + corners):
-        own += ends.y_corners[c]
-        sums += ends.z_corners[c] + ends.e_corners[c]
-    if own <= sums:
+    y, z, e = ends.y_corners, ends.z_corners, ends.e_corners
+    own, sums = eight(0.0), eight(0.0)
+    for c in range(at, at + corners, 8):
+        own += eight(y, c)
+        sums += eight(z, c) + eight(e, c)
+    if np.sum(own) <= np.sum(sums):
         return
     for c in range(at, at + corners):
-        ends.y_corners[c] = up(ends.z_corners[c] + ends.e_corners[c])
+        y[c] = up(z[c] + e[c])
 
 
 @kernel_part
