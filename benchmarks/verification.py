@@ -98,9 +98,9 @@ def ours(network: Path, prop: Path, limit: float, result: Path) -> dict[str, obj
 
 def marabou(python: str, network: Path, prop: Path, limit: float) -> dict[str, object]:
     """What Marabou says of the same question."""
-    asked = make_cases(read_vnnlib(prop), load(str(network)))
+    _, cases = make_cases(read_vnnlib(prop), load(str(network)))
     parts = []
-    for case in asked.cases:
+    for case in cases:
         if not isinstance(case.domain, Box):
             return {"verdict": "error", "wall": 0.0, "cpu": 0.0, "again": "", "error": "no box"}
         ends = {"lo": case.domain.lo.tolist(), "hi": case.domain.hi.tolist()}
