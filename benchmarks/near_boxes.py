@@ -16,8 +16,7 @@ import numpy as np
 from near_copies import ACAS, BOXES, CASES, copies
 
 import relunorm as rn
-from relunorm.bounds.pairs.condensed.kernel import bound_boxes
-from relunorm.bounds.pairs.condensed.memory import flatten
+from relunorm.bounds.pairs.condensed.kernel import Bounder
 from relunorm.bounds.pairs.condensed.units import OPEN
 from relunorm.bounds.pairs.pair import Pair, pair_up
 
@@ -27,17 +26,17 @@ FACTORS = np.array([300.0, 100.0, 30.0, 10.0])
 
 def estimate(pair: Pair, lower: float, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every factor: boxes, their standard error and CPU seconds."""
-    rng, flat = np.random.default_rng(0), flatten(pair)
+    rng = np.random.default_rng(0)
     lo, hi = (np.tile(end, (count, 1)) for end in BOXES["all inputs"])
-    outputs, units = pair.maps[-1].size, sum(affine.size for affine in pair.maps[:-1])
-    signs = np.full((count, units), OPEN, dtype=np.int8)
+    bounder, outputs = Bounder(pair, lo.shape[1]), pair.maps[-1].size
+    signs = np.full((count, bounder.units), OPEN, dtype=np.int8)
     boxes, seconds = np.zeros((count, len(FACTORS))), np.zeros(len(FACTORS))
     known, live, weight = np.full(count, np.inf), np.arange(count), 1.0
     while len(live):
         upper = np.empty((len(live), 2 * outputs))
         score, corner = np.empty_like(lo), np.empty_like(lo)
         begin = time.process_time()
-        bound_boxes(flat, lo, hi, signs, upper, score, corner)
+        bounder.bound(lo, hi, signs, upper, score, corner)
         spent = (time.process_time() - begin) / len(live)
         cut = known[:, None] > FACTORS * lower  # the box around it was
         boxes[live] += weight * cut

@@ -10,9 +10,8 @@ import pytest
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
-from relunorm.bounds.pairs.condensed.kernel import bound_all, bound_boxes
+from relunorm.bounds.pairs.condensed.kernel import Bounder, bound_all
 from relunorm.bounds.pairs.condensed.lines import relu_lines, relu_rest
-from relunorm.bounds.pairs.condensed.memory import flatten
 from relunorm.bounds.pairs.condensed.units import OFF, ON, OPEN
 from relunorm.bounds.pairs.linear import linear_bounds
 from relunorm.bounds.pairs.pair import pair_up
@@ -132,11 +131,11 @@ def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
     units = sum(layer.width for layer in net.layers)
     signs = np.full((12, units), OPEN, dtype=np.int8)
     upper, score, corner = np.empty((12, 4)), np.empty((12, 3)), np.empty((12, 3))
-    flat = flatten(pair)
-    bound_boxes(flat, lo[:1], hi[:1], signs[:1], upper[:1], score[:1], corner[:1])
+    bounder = Bounder(pair, 3)
+    bounder.bound(lo[:1], hi[:1], signs[:1], upper[:1], score[:1], corner[:1])
     signs[6:] = signs[0]  # of the box around
     lo.setflags(write=False)
-    bound_boxes(flat, lo[1:], hi[1:], signs[1:], upper[1:], score[1:], corner[1:])
+    bounder.bound(lo[1:], hi[1:], signs[1:], upper[1:], score[1:], corner[1:])
     assert len(bound_all._ready) == 1  # compiled once for all boxes
     assert (signs[1:] != OPEN).any()
     assert (corner[1:] == np.where(corner[1:] > lo[1:], hi[1:], lo[1:])).all()
@@ -382,7 +381,7 @@ def test_bounds_hold_with_more_inputs_than_make_corners(inputs: int) -> None:
     lo[:3, 0] = hi[:3, 0]  # flat
     signs = np.full((6, 16), OPEN, dtype=np.int8)
     upper, score, corner = np.empty((6, 4)), np.empty((6, inputs)), np.empty((6, inputs))
-    bound_boxes(flatten(pair), lo, hi, signs, upper, score, corner)
+    Bounder(pair, inputs).bound(lo, hi, signs, upper, score, corner)
     for k in range(6):
         assert ((corner[k] == lo[k]) | (corner[k] == hi[k])).all()
         points = rng.uniform(lo[k], hi[k], (4000, inputs))

@@ -7,9 +7,11 @@ inside them are tried, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from struct import unpack_from
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,11 @@ from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Array, Vector
 
-#: Boxes cut at a time, and kept at most.
-BATCH, POOL = 256, 200_000
+#: Boxes cut at a time, and the bytes that all may take.
+BATCH, ROOM = 512, 1 << 30
+
+#: What one takes beside its record.
+BESIDE = 400
 
 #: Products between two looks at the clock.
 PRODUCTS = 1 << 28
@@ -33,98 +38,100 @@ CROWDED, SKIPPED = 0.7, 2
 #: Of `Parts`, and across which input; the part below the middle comes first.
 Cuts = list[tuple[int, int]]
 
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """Boxes of inputs: bounds of g - f and f - g there, and the rest of `bound_boxes`.
-
-    Attributes:
-        skipped: how many cuts ago they were bounded.
-    """
-
-    lo: Array
-    hi: Array
-    upper: Array
-    signs: NDArray[np.int8]
-    score: Array
-    corner: Array
-    skipped: NDArray[np.int8]
-
-    def __getitem__(self, k: int) -> _Parts:
-        """One of them, and no memory of the others."""
-        return _Parts(*(v[k : k + 1].copy() for v in vars(self).values()))
-
-    @staticmethod
-    def join(parts: Iterable[_Parts]) -> _Parts:
-        return _Parts(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
+#: Boxes of inputs, an array of records; `_Bounding.record` says what is in them.
+_Boxes = NDArray[Any]
 
 
 class _Bounding:
-    """How boxes of one pair are bounded; imported late, for it is compiled."""
+    """How boxes of one pair are bounded; imported late, for it is compiled.
 
-    def __init__(self, pair: Pair, clock: Clock, workers: int = 1):
-        from relunorm.bounds.pairs.condensed.kernel import bound_boxes, compile_kernels
-        from relunorm.bounds.pairs.condensed.memory import flatten
+    Attributes:
+        record: what is kept of a box. ``upper`` are bounds of g - f and f - g, ``largest`` the
+            largest one, ``skipped`` says how many cuts ago that was bounded; the rest is that of
+            `Bounder.bound`.
+    """
+
+    def __init__(self, pair: Pair, inputs: int, clock: Clock, workers: int = 1):
+        from relunorm.bounds.pairs.condensed.kernel import Bounder, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
-        self.flat, self.bound, self.workers = flatten(pair), bound_boxes, workers
-        units = sum(affine.size for affine in pair.maps)
-        self.step = max(1, PRODUCTS // (64 * units * units))
+        self.workers, self.map = workers, map
+        self.free = [Bounder(pair, inputs) for _ in range(workers)]
+        units, outputs = self.free[0].units, pair.maps[-1].size
+        self.step = min(16, max(1, PRODUCTS // (64 * units * units)))
+        by_input = [(name, "f8", (inputs,)) for name in ("lo", "hi", "score")]
+        by_unit = ("signs", "i1", (units,)), ("skipped", "i1")
+        upper = ("largest", "f8"), ("upper", "f8", (2 * outputs,))
+        self.record = np.dtype([*upper, *by_input, *by_unit])
 
-    def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Parts:
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Bound boxes on several threads meanwhile."""
+        with ThreadPoolExecutor(self.workers) as pool:
+            if self.workers > 1:
+                self.map = pool.map
+            yield
+        self.map = map
+
+    def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Boxes:
         """The box with the better one of its bounds."""
         from relunorm.bounds.pairs.condensed.units import OFF, ON, OPEN
 
         closed = [np.where(layer.z[1] <= 0, OFF, ON) for layer in root.layers]
         signs = [np.where(x.open, OPEN, s) for x, s in zip(root.layers, closed, strict=True)]
-        known = np.concatenate(signs).astype(np.int8)[None]
-        return self.parts(box[0][None], box[1][None], root.upper[None], known, NO_LIMIT)
+        whole = np.zeros(1, dtype=self.record)
+        whole["lo"], whole["hi"], whole["upper"] = *box, root.upper
+        whole["signs"] = np.concatenate(signs)
+        self.bound(whole, NO_LIMIT)
+        return whole
 
-    def parts(
-        self, lo: Array, hi: Array, upper: Array, signs: NDArray[np.int8], clock: Clock
-    ) -> _Parts:
-        """Boxes, given what is known of boxes around them.
+    def bound(self, boxes: _Boxes, clock: Clock) -> Array:
+        """Bound boxes, given what is known of those around them; returns points inside.
 
         Raises:
             TimeLimitError: the clock ended first.
         """
-        signs, found = signs.copy(), np.empty_like(upper)
-        score, corner = np.empty_like(lo), np.empty_like(lo)
+        lo, hi, score, signs = (
+            np.ascontiguousarray(boxes[name]) for name in ("lo", "hi", "score", "signs")
+        )
+        upper, corner = np.empty_like(boxes["upper"]), np.empty_like(lo)
 
         def bound(start: int) -> None:
             clock.check()
-            some = slice(start, start + self.step)
-            about = signs[some], found[some], score[some], corner[some]
-            self.bound(self.flat, lo[some], hi[some], *about)
+            some, bounder = slice(start, start + self.step), self.free.pop()
+            about = lo[some], hi[some], signs[some], upper[some], score[some], corner[some]
+            bounder.bound(*about)
+            self.free.append(bounder)
 
-        starts = range(0, len(lo), self.step)
-        if self.workers == 1:
-            list(map(bound, starts))
-        else:
-            with ThreadPoolExecutor(self.workers) as pool:
-                list(pool.map(bound, starts))
-        skipped = np.zeros(len(lo), dtype=np.int8)
-        return _Parts(lo, hi, np.minimum(found, upper), signs, score, corner, skipped)
+        list(self.map(bound, range(0, len(boxes), self.step)))
+        boxes["upper"] = np.minimum(upper, boxes["upper"])
+        boxes["largest"] = boxes["upper"].max(axis=1)
+        boxes["score"], boxes["signs"], boxes["skipped"] = score, signs, 0
+        return corner
 
-    def halves(self, parts: _Parts, across: NDArray[np.intp], clock: Clock) -> _Parts | None:
-        """The lower halves of all, then the upper ones; None where a side has no middle."""
-        at, middle = np.arange(len(parts.lo)), parts.lo / 2 + parts.hi / 2
-        left, right = parts.hi.copy(), parts.lo.copy()
-        left[at, across] = right[at, across] = middle[at, across]
-        if not ((left > parts.lo)[at, across] & (parts.hi > right)[at, across]).all():
+    def halves(
+        self, boxes: _Boxes, across: NDArray[np.intp], clock: Clock
+    ) -> tuple[_Boxes, Array] | None:
+        """The lower halves of all, then the upper ones; None where a side has no middle.
+
+        And points in those that were bounded.
+        """
+        count, at = len(boxes), np.arange(len(boxes))
+        lo, hi = boxes["lo"][at, across], boxes["hi"][at, across]
+        middle = lo / 2 + hi / 2
+        if not ((middle > lo) & (hi > middle)).all():
             return None
-        lo, hi = np.concatenate([parts.lo, right]), np.concatenate([left, parts.hi])
-        upper, score = (np.tile(v, (2, 1)) for v in (parts.upper, parts.score))
-        signs = np.tile(parts.signs, (2, 1))
         # where nearly all units are open a half has hardly a better bound than the whole
-        late = np.tile(parts.skipped >= SKIPPED, 2) | ((signs == 1).mean(axis=1) <= CROWDED)
-        score[np.arange(len(lo)), np.tile(across, 2)] /= 4
-        skipped = np.tile(parts.skipped + 1, 2).astype(np.int8)
-        halves = _Parts(lo, hi, upper, signs, score, lo / 2 + hi / 2, skipped)
-        found = self.parts(lo[late], hi[late], upper[late], signs[late], clock)
-        for ours, theirs in zip(vars(halves).values(), vars(found).values(), strict=True):
-            ours[late] = theirs
-        return halves
+        late = (boxes["skipped"] >= SKIPPED) | ((boxes["signs"] == 1).mean(axis=1) <= CROWDED)
+        halves = np.concatenate([boxes, boxes])
+        halves["hi"][at, across] = halves["lo"][count + at, across] = middle
+        halves["score"][np.arange(2 * count), np.tile(across, 2)] /= 4
+        halves["skipped"] += 1
+        some = np.tile(late, 2)
+        found = halves[some]
+        points = self.bound(found, clock)
+        halves[some] = found
+        return halves, points
 
 
 def cut(
@@ -149,27 +156,32 @@ def cut(
     Returns:
         the bounds, and the cuts from which `repeat` finds them again.
     """
-    bounding = _Bounding(pair, clock, workers)
-    whole = bounding.whole(box, root)
+    bounding = _Bounding(pair, len(box[0]), clock, workers)
+    record = bounding.record
+    whole = bounding.whole(box, root).tobytes()
     open_ = Parts(_largest(whole), whole)
     tell(open_.bound)
 
-    def halves(boxes: list[_Parts]) -> list[tuple[int, _Parts, _Parts]] | None:
-        parts = _Parts.join(boxes)
+    def halves(boxes: list[bytes]) -> list[tuple[int, bytes, bytes]] | None:
+        parts = _joined(boxes, record)
         across = _across(parts)
         try:
-            found = bounding.halves(parts, across, clock)
+            made = bounding.halves(parts, across, clock)
         except TimeLimitError:
             return None
-        if found is None:  # as small as floats allow
+        if made is None:  # as small as floats allow
             return None
-        offer(found.corner)
-        count = len(boxes)
-        return [(int(across[k]), found[k], found[k + count]) for k in range(count)]
+        found, points = made
+        offer(points)
+        every = found.tobytes()
+        rows = [every[k : k + record.itemsize] for k in range(0, len(every), record.itemsize)]
+        return list(zip(across.tolist(), rows[: len(boxes)], rows[len(boxes) :], strict=True))
 
-    limits = {"batch": BATCH, "most": POOL + 1, "clock": clock}
-    open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
-    return np.max([part.what.upper[0] for part in open_], axis=0), open_.cuts
+    most = ROOM // (record.itemsize + BESIDE) + 1
+    limits = {"batch": BATCH, "most": most, "clock": clock}
+    with bounding.threads():
+        open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
+    return _joined((part.what for part in open_), record)["upper"].max(axis=0), open_.cuts
 
 
 def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) -> Vector:
@@ -178,8 +190,8 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
     Raises:
         InvalidInputError: something is cut that is not there.
     """
-    bounding = _Bounding(pair, NO_LIMIT)
-    open_ = {0: bounding.whole(box, root)}
+    bounding = _Bounding(pair, len(box[0]), NO_LIMIT)
+    open_ = {0: bounding.whole(box, root).tobytes()}
     done = 0
     while done < len(cuts):
         batch = cuts[done : done + BATCH]
@@ -189,21 +201,29 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
         there = len(set(numbers) & open_.keys()) == len(numbers) > 0
         if not there or not ((across >= 0) & (across < len(box[0]))).all():
             raise InvalidInputError("a proof cuts a box that is not there")
-        halves = bounding.halves(_Parts.join(open_.pop(n) for n in numbers), across, NO_LIMIT)
-        if halves is None:
+        parts = _joined((open_.pop(n) for n in numbers), bounding.record)
+        made = bounding.halves(parts, across, NO_LIMIT)
+        if made is None:
             raise InvalidInputError("a proof cuts a box that has no middle")
         for k in range(len(some)):
             done += 1
-            open_[2 * done - 1], open_[2 * done] = halves[k], halves[k + len(some)]
-    return np.max([part.upper[0] for part in open_.values()], axis=0)
+            open_[2 * done - 1], open_[2 * done] = (
+                made[0][j].tobytes() for j in (k, k + len(some))
+            )
+    return _joined(open_.values(), bounding.record)["upper"].max(axis=0)
 
 
-def _largest(parts: _Parts) -> float:
-    return float(parts.upper.max())
+def _largest(box: bytes) -> float:
+    """The largest bound of a record."""
+    return unpack_from("d", box)[0]
 
 
-def _across(parts: _Parts) -> NDArray[np.intp]:
+def _joined(boxes: Iterable[bytes], record: np.dtype[Any]) -> _Boxes:
+    return np.frombuffer(b"".join(boxes), dtype=record)
+
+
+def _across(boxes: _Boxes) -> NDArray[np.intp]:
     """For every box the input that is cut: where nothing is lost, that of the longest side."""
-    width = parts.hi - parts.lo
-    flat = ~(parts.score.max(axis=1) > 0) | ~np.isfinite(parts.score).all(axis=1)
-    return np.where(flat, width.argmax(axis=1), parts.score.argmax(axis=1))
+    width, score = boxes["hi"] - boxes["lo"], boxes["score"]
+    flat = ~(score.max(axis=1) > 0) | ~np.isfinite(score).all(axis=1)
+    return np.where(flat, width.argmax(axis=1), score.argmax(axis=1))

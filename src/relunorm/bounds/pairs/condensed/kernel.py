@@ -11,7 +11,7 @@ from relunorm.bounds.pairs.condensed.ends import difference_ends
 from relunorm.bounds.pairs.condensed.memory import SPREAD, Flat, flatten, new_memory
 from relunorm.bounds.pairs.condensed.rows import put_in
 from relunorm.bounds.pairs.condensed.units import OPEN, bound_open, read_rows, settle
-from relunorm.bounds.pairs.pair import pair_up
+from relunorm.bounds.pairs.pair import Pair, pair_up
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
 from relunorm.compiled.products import add_product
@@ -23,7 +23,7 @@ Signs = NDArray[np.int8]
 
 @group
 class Boxes(NamedTuple):
-    """Boxes ``lo <= x <= hi``, (boxes, inputs), and what `bound_boxes` finds."""
+    """Boxes ``lo <= x <= hi``, (boxes, inputs), and what a `Bounder` finds."""
 
     lo: Array
     hi: Array
@@ -33,19 +33,30 @@ class Boxes(NamedTuple):
     corner: Array
 
 
-def bound_boxes(
-    flat: Flat, lo: Array, hi: Array, signs: Signs, upper: Array, score: Array, corner: Array
-) -> None:
-    """Bound boxes ``lo <= x <= hi``, (boxes, inputs), one after the other.
+class Bounder:
+    """Bounds boxes of one pair, one after the other, in memory of its own: one for each thread.
 
-    Args:
-        signs: (boxes, units), OFF, OPEN or ON: what is known; becomes what is found.
-        upper: (boxes, 2 outputs), gets bounds of g - f, then of f - g.
-        score: (boxes, inputs), gets what cutting across each input promises.
-        corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
+    Attributes:
+        units: hidden ones.
     """
-    lo, hi = np.ascontiguousarray(lo), np.ascontiguousarray(hi)
-    bound_all(flat, new_memory(flat, lo.shape[1]), Boxes(lo, hi, signs, upper, score, corner))
+
+    def __init__(self, pair: Pair, inputs: int):
+        self.flat = flatten(pair)
+        self.memory = new_memory(self.flat, inputs)
+        self.units = int(self.flat.start[-2])
+
+    def bound(
+        self, lo: Array, hi: Array, signs: Signs, upper: Array, score: Array, corner: Array
+    ) -> None:
+        """Bound boxes ``lo <= x <= hi``, (boxes, inputs).
+
+        Args:
+            signs: (boxes, units), OFF, OPEN or ON: what is known; becomes what is found.
+            upper: (boxes, 2 outputs), gets bounds of g - f, then of f - g.
+            score: (boxes, inputs), gets what cutting across each input promises.
+            corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
+        """
+        bound_all(self.flat, self.memory, Boxes(lo, hi, signs, upper, score, corner))
 
 
 @kernel
@@ -178,4 +189,4 @@ def compile_kernels() -> None:
     assert pair is not None
     one = np.ones((1, 1))
     signs = np.full((1, 1), OPEN, dtype=np.int8)
-    bound_boxes(flatten(pair), -one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy())
+    Bounder(pair, 1).bound(-one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy())
