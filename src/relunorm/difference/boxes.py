@@ -125,7 +125,7 @@ class _Bounding:
         late = (boxes["skipped"] >= SKIPPED) | ((boxes["signs"] == 1).mean(axis=1) <= CROWDED)
         halves = np.concatenate([boxes, boxes])
         halves["hi"][at, across] = halves["lo"][count + at, across] = middle
-        halves["score"][np.arange(2 * count), np.tile(across, 2)] /= 4
+        halves["score"][np.arange(2 * count), np.tile(across, 2)] /= 2
         halves["skipped"] += 1
         some = np.tile(late, 2)
         found = halves[some]

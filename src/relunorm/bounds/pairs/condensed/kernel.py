@@ -20,6 +20,9 @@ from relunorm.network import Network
 
 Signs = NDArray[np.int8]
 
+#: How much of what is above the lines of units counts two layers on.
+LATER = 0.3
+
 
 @group
 class Boxes(NamedTuple):
@@ -134,52 +137,64 @@ def _put_ahead(memory, rest, lo, hi, spread):
 def _judge(flat, memory, lo, hi, upper, score, corner):
     """Where the worst row is largest, and what cutting across each input promises.
 
-    A product: how much the input has to do with what the row loses in values of open units, times
-    how much it has to do with their being open. What one layer loses the next ones multiply, so in
-    the latter sum units count half as much from one layer to the next.
+    That is what the row loses in values of open units, shared out among the inputs that keep them
+    open.
     """
-    places, ends, slope, wide = memory.places, memory.ends, memory.slope, memory.wide
+    places, ends, z, shares = memory.places, memory.ends, memory.z, memory.shares
     layers, d, worst = len(flat.below), len(lo), 0
     for r in range(len(upper)):
         if upper[r] > upper[worst]:
             worst = r
-    K, weight, corners, place = places.opened[layers], 1.0, places.corners[0], 0
+    K, corners, place = places.opened[layers], places.corners[0], 0
     for c in range(corners):
         if ends.e_corners[worst * corners + c] > ends.e_corners[worst * corners + place]:
             place = c
     a = worst * (1 + d + K) + 1
     for j in range(d):
-        corner[j] = memory.z.rest[(1 + j) * corners + place]
+        corner[j] = z.rest[(1 + j) * corners + place]
         if memory.aside[j] > 0.0:  # no corner is made of it
             corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
-        score[j] = wide[j] = 0.0
+        score[j] = 0.0
     for m in range(layers):
-        _chords(memory, m)
+        _share(memory, m, lo, hi)
         for k in range(places.opened[m], places.opened[m + 1]):
-            loss = abs(ends.A[a + d + k]) * memory.z.lines[1, k]
-            if memory.span[k] > 0.0:
-                for j in range(d):
-                    share = abs(slope[k * d + j]) * (hi[j] - lo[j]) / memory.span[k]
-                    score[j] += loss * share
-                    wide[j] += weight * share
-        weight /= 2
-    for j in range(d):
-        score[j] *= wide[j]
+            loss = abs(ends.A[a + d + k]) * z.lines[1, k]
+            for j in range(d):
+                score[j] += loss * shares[k * d + j]
 
 
 @kernel_part
-def _chords(memory, m):
-    """The slopes of z of open units of layer m by inputs, with open units on their chords."""
-    z, slope, part = memory.z, memory.slope, memory.ends.part
-    d, k0, k1 = len(memory.center), memory.places.opened[m], memory.places.opened[m + 1]
+def _share(memory, m, lo, hi):
+    """The inputs' shares in how far units of layer m are open.
+
+    How far is what z changes with an input, with the units below on their chords, and what those
+    are above their lines; that is shared as they are. What is above lines further down is counted
+    by a part, `LATER`, for much of it cancels.
+    """
+    z, slope, through, ends = memory.z, memory.slope, memory.through, memory.ends
+    d, k0, k1 = len(lo), memory.places.opened[m], memory.places.opened[m + 1]
+    shares, stride, first = memory.shares, memory.places.stride[0], 1 + len(lo)
     for k in range(k0, k1):
-        row = k * memory.places.stride[0] + 1
         for j in range(d):
-            slope[k * d + j] = z.open[row + j]
+            slope[k * d + j] = z.open[k * stride + 1 + j]
+            shares[k * d + j] = 0.0
         for i in range(k0):
-            part[(k - k0) * k0 + i] = z.open[row + d + i] * z.lines[0, i]
+            weight = z.open[k * stride + first + i]
+            ends.part[(k - k0) * k0 + i] = weight * z.lines[0, i]
+            ends.above[(k - k0) * k0 + i] = abs(weight)
     if k0 > 0:
-        add_product(part, 0, k0, slope, 0, d, slope, k0 * d, d, k1 - k0, k0, d)
+        add_product(ends.part, 0, k0, slope, 0, d, slope, k0 * d, d, k1 - k0, k0, d)
+        add_product(ends.above, 0, k0, through, 0, d, shares, k0 * d, d, k1 - k0, k0, d)
+    for k in range(k0, k1):
+        total = 0.0
+        for j in range(d):
+            total += shares[k * d + j] + abs(slope[k * d + j]) * (hi[j] - lo[j])
+        for j in range(d):
+            below = shares[k * d + j]
+            one = below + abs(slope[k * d + j]) * (hi[j] - lo[j])
+            shares[k * d + j] = one / total if total > 0.0 else 0.0
+            through[k * d + j] = z.lines[1, k] * shares[k * d + j]
+            through[k * d + j] += LATER * z.lines[0, k] * below
 
 
 def compile_kernels() -> None:

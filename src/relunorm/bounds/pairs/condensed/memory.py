@@ -148,9 +148,9 @@ class Memory(NamedTuple):
     far: Array  # the largest absolute values
     aside: Array  # half sides of inputs that no corners are made of
     weights: Array  # of the layer at hand, on units that are put in
-    span: Array  # of z of open units
-    wide: Array  # by inputs, how much they have to do with that
     slope: Array  # of z of open units by inputs, on their chords
+    shares: Array  # of inputs in how far units are open
+    through: Array  # what that adds to units that read them
 
 
 def new_memory(flat: Flat, inputs: int) -> Memory:
@@ -194,5 +194,5 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
     ends = Ends(*map(numbers, (*sizes, *kept, wide_rows, *by_sign, *at_corners)))
     places = Places(*map(whole, (most, most, 1, inputs, 1, units, units, *(layers + 1,) * 4)))
     rest_of_e = Rest(*map(numbers, (rest, rests, opened)))
-    others = *(inputs,) * 4, most * hidden, units, inputs, units * inputs
+    others = *(inputs,) * 4, most * hidden, *(units * inputs,) * 3
     return Memory(form(3), form(3), form(4), rest_of_e, places, ends, *map(numbers, others))

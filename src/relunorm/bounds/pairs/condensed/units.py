@@ -121,7 +121,7 @@ def _sign(memory, layer, unit, r, i, opened):
     most, lines = max(e.peak[0, k], e.peak[1, k]), e.lines
     of_e, of_z = max(abs(lines[0, k]), abs(lines[2, k])), max(abs(lines[1, k]), abs(lines[3, k]))
     e.bulk[k] = e.top[k] + most + of_e * (4 * e.size[r] + e.top[k]) + of_z * z.bulk[k]
-    memory.span[k], places.open_unit[k] = zu - zl, unit
+    places.open_unit[k] = unit
     K, at = places.opened[layer], k * places.stride[0]
     wide = 1 + len(memory.center) + K
     _copy(z.now, r, wide, z.open, at, 1.0)
