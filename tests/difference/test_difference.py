@@ -163,7 +163,7 @@ def test_a_search_closes_in_on_the_exact_maximum(seed: int) -> None:
     exact = largest_on_an_interval(net, copy, -2.0, 1.5)
     best = [0.0]
 
-    def offer(points: np.ndarray) -> None:
+    def offer(points: np.ndarray, around: np.ndarray) -> None:
         if len(points):
             best[0] = max(best[0], float(np.abs(net(points) - copy(points)).max()))
 
@@ -401,7 +401,7 @@ def test_a_box_that_needs_no_cut_has_a_proof() -> None:
     goal = 0.999 * plain
     told: list[float] = []
     found = bound_difference(
-        net, copy, reach_of(box), lambda points: None, lambda: goal, NO_LIMIT,
+        net, copy, reach_of(box), lambda *points: None, lambda: goal, NO_LIMIT,
         lambda upper, method: told.append(upper),
     )  # fmt: skip
     assert found is not None
@@ -421,13 +421,13 @@ def test_threads_bound_the_same_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     net = random_net(rng, 2, 8, 8, 2)
     copy = moved(net, rng, 1e-3)
     reach = reach_of(Box.cube(2))
-    root = bound_difference(net, copy, reach, lambda points: None, lambda: np.inf, NO_LIMIT)
+    root = bound_difference(net, copy, reach, lambda *points: None, lambda: np.inf, NO_LIMIT)
     assert root is not None
     goal = root.largest / 4
     monkeypatch.setattr(boxes, "PRODUCTS", 1)
     one, two = (
         bound_difference(
-            net, copy, reach, lambda points: None, lambda: goal, NO_LIMIT, workers=workers
+            net, copy, reach, lambda *points: None, lambda: goal, NO_LIMIT, workers=workers
         )
         for workers in (1, 2)
     )

@@ -29,6 +29,9 @@ BATCH, ROOM = 512, 1 << 30
 #: What one takes beside its record.
 BESIDE = 400
 
+#: Batches from one whose points are offered to the next.
+OFFERED = 4
+
 #: Products between two looks at the clock.
 PRODUCTS = 1 << 28
 
@@ -37,6 +40,10 @@ CROWDED, SKIPPED = 0.7, 2
 
 #: Of `Parts`, and across which input; the part below the middle comes first.
 Cuts = list[tuple[int, int]]
+
+#: Takes inputs at which networks may differ, and how far around them is worth a look, both (points,
+#: inputs).
+Offer = Callable[[Array, Array], None]
 
 #: Boxes of inputs, an array of records; `_Bounding.record` says what is in them.
 _Boxes = NDArray[Any]
@@ -55,7 +62,7 @@ class _Bounding:
         from relunorm.bounds.pairs.condensed.kernel import Bounder, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
-        self.workers, self.map = workers, map
+        self.workers, self.pool, self.beside = workers, None, None
         self.free = [Bounder(pair, inputs) for _ in range(workers)]
         units, outputs = self.free[0].units, pair.maps[-1].size
         self.step = min(16, max(1, PRODUCTS // (64 * units * units)))
@@ -67,11 +74,21 @@ class _Bounding:
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Bound boxes on several threads meanwhile."""
-        with ThreadPoolExecutor(self.workers) as pool:
-            if self.workers > 1:
-                self.map = pool.map
+        if self.workers == 1:
             yield
-        self.map = map
+            return
+        with ThreadPoolExecutor(self.workers) as self.pool:
+            yield
+        self.pool = None
+
+    def meanwhile(self, offer: Offer, *points: Array) -> None:
+        """Offer points while the next boxes are bounded."""
+        if self.pool is None:
+            offer(*points)
+            return
+        if self.beside is not None:
+            self.beside.result()
+        self.beside = self.pool.submit(offer, *points)
 
     def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Boxes:
         """The box with the better one of its bounds."""
@@ -103,7 +120,8 @@ class _Bounding:
             bounder.bound(*about)
             self.free.append(bounder)
 
-        list(self.map(bound, range(0, len(boxes), self.step)))
+        starts = range(0, len(boxes), self.step)
+        list(map(bound, starts) if self.pool is None else self.pool.map(bound, starts))
         boxes["upper"] = np.minimum(upper, boxes["upper"])
         boxes["largest"] = boxes["upper"].max(axis=1)
         boxes["score"], boxes["signs"], boxes["skipped"] = score, signs, 0
@@ -111,10 +129,10 @@ class _Bounding:
 
     def halves(
         self, boxes: _Boxes, across: NDArray[np.intp], clock: Clock
-    ) -> tuple[_Boxes, Array] | None:
+    ) -> tuple[_Boxes, Array, Array] | None:
         """The lower halves of all, then the upper ones; None where a side has no middle.
 
-        And points in those that were bounded.
+        Also points in those that were bounded, and their sides.
         """
         count, at = len(boxes), np.arange(len(boxes))
         lo, hi = boxes["lo"][at, across], boxes["hi"][at, across]
@@ -131,14 +149,14 @@ class _Bounding:
         found = halves[some]
         points = self.bound(found, clock)
         halves[some] = found
-        return halves, points
+        return halves, points, found["hi"] - found["lo"]
 
 
 def cut(
     pair: Pair,
     box: tuple[Vector, Vector],
     root: Bounded,
-    offer: Callable[[Array], None],
+    offer: Offer,
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
@@ -148,7 +166,6 @@ def cut(
 
     Args:
         root: what is known of the whole box.
-        offer: takes inputs at which the networks may differ.
         enough: the bound at which to stop.
         tell: called with the largest bound now and then.
         workers: threads that bound boxes side by side.
@@ -171,8 +188,9 @@ def cut(
             return None
         if made is None:  # as small as floats allow
             return None
-        found, points = made
-        offer(points)
+        found, *points = made
+        if len(points[0]) and len(open_.cuts) // BATCH % OFFERED == 0:
+            bounding.meanwhile(offer, *points)
         every = found.tobytes()
         rows = [every[k : k + record.itemsize] for k in range(0, len(every), record.itemsize)]
         return list(zip(across.tolist(), rows[: len(boxes)], rows[len(boxes) :], strict=True))

@@ -13,7 +13,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference import boxes, quadratic
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, TimeLimitError
-from relunorm.matrix import Array, Vector
+from relunorm.matrix import Vector
 from relunorm.network import Network
 
 #: Inputs that vary, at most, for boxes to be cut; beyond, halving one of them changes too little.
@@ -43,7 +43,7 @@ def bound_difference(
     first: Network,
     second: Network,
     reach: Reach,
-    offer: Callable[[Array], None],
+    offer: boxes.Offer,
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float, str], None] = lambda upper, method: None,
@@ -58,8 +58,8 @@ def bound_difference(
     Args:
         first, second: without linear stages.
         reach: of any domain; what is bounded is the box around it.
-        offer: takes inputs at which the networks may differ; given none, it looks for some by
-            itself.
+        offer: takes inputs at which the networks may differ, and how far around them is worth a
+            look; given none, it looks for some by itself.
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
         workers: threads that bound boxes side by side, or that multiply matrices.
@@ -75,11 +75,12 @@ def bound_difference(
         return None
     upper = found.upper
     tell(float(upper.max()), method)
-    offer(np.where(found.slope > 0, box[1], box[0]))
+    corners = np.where(found.slope > 0, box[1], box[0])
+    offer(corners, np.zeros_like(corners))
     hopeless = not np.isfinite(upper).all() or pair.apart > ALIKE or not found.layers
     if upper.max() <= enough() or hopeless:
         return Ends(upper, method)
-    offer(np.empty((0, len(box[0]))))
+    offer(corners[:0], corners[:0])
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper, cuts = boxes.cut(

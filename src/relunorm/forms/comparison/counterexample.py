@@ -31,7 +31,13 @@ FLIPPING = 200_000_000
 
 #: Share of the time for random steps, how many of them from a point at a time, and from how many
 #: points in the end.
-SCATTERED, TRIALS, FEWEST = 0.15, 8, 16
+SCATTERED, TRIALS, FEWEST = 0.05, 8, 16
+
+#: Steps at the shortest and at the longest, relative to the first ones.
+LEAST, MOST = 2e-5, 6.0
+
+#: Points that go on beside a search.
+WANDERING = 24
 
 #: Share of a difference that has to be certain in floats; else whole numbers give the rest.
 HIDDEN = 0.98
@@ -85,17 +91,25 @@ class Counterexample:
         point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock, **more)
         self.offer(point)
 
-    def offer_best(self, points: Array) -> None:
-        """Try the best of many points; given none, climb with more starts."""
-        if len(points):
-            self._best(points, 1)
-        else:
+    def offer_best(self, points: Array, around: Array) -> None:
+        """Try the best of many points and, where it is said how far, what is around them.
+
+        Given none, climb with more starts.
+        """
+        box = self.domain.as_box
+        few = box is not None and box.dimension <= FEW_INPUTS
+        if not len(points):
             work = self.domain.dimension * max(network.parameters for network in self.folded)
             flips = min(32, FLIPPING // (4 * work))
             self.climb(starts=128, samples=4096, rounds=100, flips=flips)
-            box = self.domain.as_box
-            if box is not None and box.dimension <= FEW_INPUTS:
+            if few:
                 self._scatter(box)
+        elif few and around.any():
+            self.offer(
+                wander(*self.folded, box, points, WANDERING, around, self.rng, self.clock)
+            )
+        else:
+            self._best(points, 1)
 
     def _scatter(self, box: Box) -> None:
         """`scatter` with more and more points, until twice that gains nothing."""
@@ -214,8 +228,7 @@ def scatter(
     """The input found where max |f - g| is largest, by random steps from many points.
 
     With few inputs a difference can have its peak in a corner that no gradient points to. A tenth
-    of the points goes on; each takes the best of a few steps of many lengths, and after each step
-    the worst are left behind. (Successive halving: Karnin, Koren and Somekh, ICML 2013.)
+    of the points goes on.
     """
     lo, width = box.lo, box.hi - box.lo
     points = box.sample(count, rng)
@@ -223,25 +236,44 @@ def scatter(
     points[: count // 4] = np.where(
         edge < 1 / 6, lo, np.where(edge < 1 / 3, box.hi, points[: count // 4])
     )
+    around = np.broadcast_to(0.05 * width, points.shape)
+    return wander(first, second, box, points, max(FEWEST, count // 10), around, rng, clock)
+
+
+def wander(
+    first: Network,
+    second: Network,
+    box: Box,
+    points: Array,
+    count: int,
+    around: Array,
+    rng: np.random.Generator,
+    clock: Clock = NO_LIMIT,
+) -> Vector:
+    """The input found by random steps from the best of some points, that far ``around`` at first.
+
+    Each point takes the best of a few steps of many lengths, and after each step the worst are left
+    behind. (Successive halving: Karnin, Koren and Somekh, ICML 2013.)
+    """
     size = _sizes(first, second, points)
-    best = np.argsort(-size, kind="stable")[: max(FEWEST, count // 10)]
-    points, size, reach = points[best], size[best], np.full(len(best), 0.05)
+    best = np.argsort(-size, kind="stable")[:count]
+    points, size, around, reach = points[best], size[best], around[best], np.ones(len(best))
     idle = 0
     while idle < 20 and not clock.expired():
         shape = (len(points), TRIALS, box.dimension)
         length = reach[:, None, None] * 10 ** rng.uniform(-1.5, 0.5, (*shape[:2], 1))
         moves = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape), 0.0)
-        trials = box.project((points[:, None] + length * width * moves).reshape(-1, shape[2]))
+        trials = box.project((points[:, None] + length * around[:, None] * moves).reshape(-1, shape[2]))
         found = _sizes(first, second, trials).reshape(shape[:2])
         rows, one = np.arange(len(points)), found.argmax(axis=1)
         chosen, value = trials.reshape(shape)[rows, one], found[rows, one]
         better = value > size
         idle = 0 if len(points) > FEWEST or value.max() > 1.001 * size.max() else idle + 1
-        far = (np.abs(chosen - points) / np.where(width > 0, width, 1.0)).max(axis=1)
-        reach = np.where(better, np.clip(2 * far, 1e-6, 0.3), np.maximum(0.8 * reach, 1e-6))
+        far = (np.abs(chosen - points) / np.where(around > 0, around, 1.0)).max(axis=1)
+        reach = np.where(better, np.clip(2 * far, LEAST, MOST), np.maximum(0.8 * reach, LEAST))
         points, size = np.where(better[:, None], chosen, points), np.maximum(value, size)
         kept = np.argsort(-size, kind="stable")[: max(FEWEST, int(0.7 * len(size)))]
-        points, size, reach = points[kept], size[kept], reach[kept]
+        points, size, around, reach = points[kept], size[kept], around[kept], reach[kept]
     return points[0]
 
 
