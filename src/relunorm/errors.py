@@ -65,7 +65,10 @@ class MissingDependencyError(RelunormError, ImportError):
 
 
 #: Packages that an extra of relunorm installs.
-_EXTRAS = {"torch": "torch", "onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}
+_EXTRAS = {
+    **{name: name for name in ("torch", "onnx", "safetensors", "keras", "dask", "ray")},
+    "distributed": "dask",
+}
 
 
 @contextmanager

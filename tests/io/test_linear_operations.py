@@ -6,6 +6,8 @@ that kinks and jumps are met.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -16,6 +18,8 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.errors import ModelFileError, UnsupportedOperationError
+from relunorm.io.onnx import operations as onnx_operations
+from relunorm.io.torch import operations as torch_operations
 
 POINTS = 5
 #: Both sides compute in float64; what is summed in another order differs in the last digits.
@@ -434,3 +438,74 @@ def test_keras_constants_are_not_taken_for_places():
     joined = keras.ops.concatenate([inputs, np.ones((1, 2), dtype=np.float32)], axis=1)
     network = rn.load(keras.Model(inputs, joined))
     np.testing.assert_array_equal(network([2.0, 3.0, 4.0]), [2.0, 3.0, 4.0, 1.0, 1.0])
+
+
+def dead(x):
+    """What the operations below compute, which are nobody's but ours: a soft shrink by 1/2."""
+    return x - np.clip(x, -0.5, 0.5)
+
+
+#: How a table spells it.
+DEAD = ("shrink", 0.5, 0.5)
+
+
+def test_an_onnx_operation_of_another_domain_has_its_full_name(monkeypatch):
+    nodes, *rest = node("Dead", shape=(5,))
+    model = single(nodes, *rest)
+    nodes[0].domain = model.graph.node[0].domain = "com.example"
+    with pytest.raises(UnsupportedOperationError, match=r"com\.example\.Dead"):
+        rn.load(model)
+    for table, value in (("UNITS", DEAD), ("OPERATIONS", onnx_operations._unit)):
+        monkeypatch.setitem(getattr(onnx_operations, table), "com.example.Dead", value)
+    points = _points((5,))
+    np.testing.assert_array_equal(rn.load(model)(points), dead(points))
+    model.graph.node[0].domain = ""
+    with pytest.raises(UnsupportedOperationError, match="Dead"):
+        rn.load(model)
+
+
+def test_a_torch_operation_of_another_namespace_has_its_full_name(monkeypatch):
+    @torch.library.custom_op("relunorm_test::dead", mutates_args=())
+    def operation(x: torch.Tensor) -> torch.Tensor:
+        return x - x.clamp(-0.5, 0.5)
+
+    operation.register_fake(torch.empty_like)
+    module = Function(lambda s, x: operation(x) @ s.k.T).double().eval()
+    with pytest.raises(UnsupportedOperationError, match=r"relunorm_test\.dead"):
+        rn.load(module, example=(4,))
+    known = partial(torch_operations._unit, DEAD)
+    monkeypatch.setitem(torch_operations.OPERATIONS, "relunorm_test::dead", known)
+    points = _points((4,))
+    wanted = dead(points) @ module.k.detach().numpy().T
+    found = rn.load(module, example=(4,))(points)
+    np.testing.assert_allclose(found, wanted, rtol=CLOSE, atol=CLOSE)
+
+
+def test_keras_layers_and_activations_of_others_have_their_full_names(monkeypatch):
+    keras = pytest.importorskip("keras")
+    from relunorm.io.keras import layers
+
+    def activation(x):
+        return x - keras.ops.clip(x, -0.5, 0.5)
+
+    class Dead(keras.layers.Layer):
+        def call(self, inputs):
+            return activation(inputs)
+
+    class Reshape(Dead):
+        """Not Keras' layer of that name, not even behind a step of a head."""
+
+    def model(*made):
+        return keras.Sequential([keras.Input((5,)), *made])
+
+    named = [model(Dead()), model(keras.layers.Activation(activation))]
+    for each in (*named, model(keras.layers.Activation("sigmoid"), Reshape())):
+        with pytest.raises(UnsupportedOperationError):
+            rn.load(each)
+    monkeypatch.setitem(
+        layers.LAYERS, f"{__name__}.Dead", lambda low, op, xs: layers.unit(DEAD, low, op, xs[0])
+    )
+    monkeypatch.setitem(layers.ACTIVATIONS, f"{__name__}.activation", DEAD)
+    points = _points((5,))
+    for each in named:
+        np.testing.assert_array_equal(rn.load(each)(points), dead(points))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 
@@ -204,3 +205,12 @@ def test_a_norm_that_is_not_known_is_answered_with_those_that_are(monkeypatch):
     monkeypatch.setitem(norms.NORMS, "3", 3.0)
     with pytest.raises(InvalidInputError, match=r"use 1, 2, inf or 3$"):
         as_norm("l5")
+
+
+def test_a_norm_that_is_no_p_goes_by_its_name(monkeypatch):
+    monkeypatch.setitem(norms.NORMS, "mixed", -1.0)
+    assert as_norm("mixed") == -1.0
+    found = replace(lipschitz(he_net(0, 2, 3, 1), time_limit=0.1), norm=-1.0)
+    assert found.to_dict()["norm"] == "mixed"
+    assert repr(found).startswith("LipschitzResult(lmixed, whole space")
+    assert found.plot().axes[0].get_xlabel().endswith("(norm mixed)")

@@ -105,7 +105,7 @@ def _lipschitz(found: Any, axes: Any) -> None:
     axes.invert_yaxis()
     if known:
         axes.set_xscale("log")
-    axes.set_xlabel(f"bound on the Lipschitz constant (norm {found.norm:g})")
+    axes.set_xlabel(f"bound on the Lipschitz constant (norm {found.to_dict()['norm']})")
 
 
 def _robustness(found: Any, axes: Any) -> None:

@@ -37,21 +37,31 @@ ROUGH_WORK = 2e7
 FLOPS = 1e10
 
 
-#: The norms by how they are written. A further one also needs its part of every function here that
-#: takes a norm, and of the compiled bounds in `lipschitz.search.steepest`; without it they refuse.
+#: The norms by how they are written; one that is no p has a number below 0. A further one also
+#: needs its part of every function here that takes a norm, and of the compiled bounds in
+#: `lipschitz.search.steepest`; without it they refuse.
 NORMS = {"1": 1.0, "2": 2.0, "inf": np.inf}
 
 
 def as_norm(norm: Any) -> float:
     """1.0, 2.0 or inf from what a caller wrote (also the strings '1', '2', 'inf')."""
     try:
-        value = float(norm)
+        value = NORMS[norm] if isinstance(norm, str) and norm in NORMS else float(norm)
     except (TypeError, ValueError):
         value = np.nan
     if value not in NORMS.values():
         *most, last = NORMS
         raise InvalidInputError(f"norm {norm!r} is not known; use {', '.join(most)} or {last}")
     return value
+
+
+def written(norm: float) -> str:
+    """A norm as `NORMS` has it.
+
+    >>> written(2.0)
+    '2'
+    """
+    return next(name for name, value in NORMS.items() if value == norm)
 
 
 def _summed(norm: float) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from relunorm.display.shown import Shown, entries
+from relunorm.lipschitz.norms import written
 from relunorm.lipschitz.search.proof import SlopeProof
 from relunorm.matrix import Vector
 from relunorm.network.head import of_words
@@ -50,7 +49,7 @@ class LipschitzResult(Shown):
         witness: a point inside a region whose Jacobian has norm ``lower``.
         exact: whether lower and upper meet to 1e-9 relative.
         method: the method of the upper bound.
-        norm: p.
+        norm: p, or the number that `NORMS` gives the norm.
         domain: the domain in words.
         bounds: every bound that was tried, in order.
         complete: False when a time limit or an interrupt cut methods short.
@@ -76,12 +75,12 @@ class LipschitzResult(Shown):
         return {
             "schema": "relunorm.lipschitz/1",
             **entries(self, "lower upper exact method"),
-            "norm": "inf" if np.isinf(self.norm) else int(self.norm),
+            "norm": int(name) if (name := written(self.norm)).isdecimal() else name,
             **entries(self, "domain witness complete of bounds"),
         }
 
     def __repr__(self) -> str:
-        head = f"LipschitzResult(l{self.norm:g}, {self.domain}: "
+        head = f"LipschitzResult(l{written(self.norm)}, {self.domain}: "
         if self.exact:
             return f"{head}{self.lower:.12g}, exact by {self.method}{of_words(self.of)})"
         ends = f"[{self.lower:.9g}, {self.upper:.9g}]"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.errors import InvalidInputError, MissingDependencyError, RelunormError
+from relunorm.errors import InvalidInputError, RelunormError, optional_packages
 
 #: Seconds a Dask scheduler has to answer.
 ANSWER = 30
@@ -192,12 +192,8 @@ def _telling_dask_backend() -> type:
 def _dask(scheduler: str | None, workers: int | None) -> Iterator[None]:
     import joblib
 
-    try:
+    with optional_packages():
         from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"backend='dask' needs dask and distributed ({error}): pip install 'relunorm[dask]'"
-        ) from None
     joblib.register_parallel_backend("relunorm-dask", _telling_dask_backend())
     if scheduler is None:
         # Port 0: any free one, so that two clusters do not quarrel over the dashboard's.
@@ -224,13 +220,9 @@ def _dask(scheduler: str | None, workers: int | None) -> Iterator[None]:
 def _ray(scheduler: str | None, workers: int | None) -> Iterator[None]:
     import joblib
 
-    try:
+    with optional_packages():
         import ray
         from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"backend='ray' needs ray ({error}): pip install 'relunorm[ray]'"
-        ) from None
     register_ray()
     started = not ray.is_initialized()
     if started:

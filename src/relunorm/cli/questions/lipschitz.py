@@ -68,4 +68,5 @@ def _render(console: Console, result: LipschitzResult) -> None:
     else:
         ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
         text = f"in {ends}, upper end by {result.method}"
-    console.print(f"l{result.norm:g} Lipschitz constant over {result.domain}: {text}", markup=False)
+    norm = result.to_dict()["norm"]
+    console.print(f"l{norm} Lipschitz constant over {result.domain}: {text}", markup=False)

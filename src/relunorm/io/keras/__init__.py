@@ -24,7 +24,7 @@ from relunorm.io.graph.walk import Call, Unknown, Walk
 from relunorm.io.graph.windows import check_entries
 from relunorm.io.keras import functions, layers
 from relunorm.io.keras.functions import FUNCTIONS, leaves
-from relunorm.io.keras.layers import LAYERS
+from relunorm.io.keras.layers import LAYERS, listed_as
 from relunorm.io.keras.structured import build, can_build
 from relunorm.network import Network
 from relunorm.network.head import Step
@@ -120,7 +120,7 @@ class _Walk(Walk):
             raise CannotLower("with a mask")
         if len(given) < len(leaves([*args])) or not given:
             raise CannotLower("with a constant as argument")
-        return LAYERS[type(op).__name__](self.lowering, op, given)
+        return LAYERS[listed_as(type(op))](self.lowering, op, given)
 
 
 def _flat(values: Any) -> list[Any]:
@@ -142,12 +142,12 @@ def _trains_by_default(op: Any) -> bool:
 
 
 def _call(op: Any, place: str) -> Call:
-    """Only Keras' own layers and functions are known: a subclass may compute something else."""
-    name, module = type(op).__name__, type(op).__module__
-    shown = f"{module}.{type(op).__qualname__}"
+    """A class goes by its full name unless it is Keras' own: a subclass may compute something
+    else."""
+    name, shown = listed_as(type(op)), f"{type(op).__module__}.{type(op).__qualname__}"
     activation = getattr(getattr(op, "activation", None), "__name__", "linear")
     shown += "" if activation == "linear" else f" with the activation {activation!r}"
-    known = module.startswith("keras.") and (_is_function(op) or name in LAYERS)
+    known = _is_function(op) or name in LAYERS
     of = functions if _is_function(op) else layers
     return Call(place, shown, known, known and name in of.OPENERS, name in of.FOLLOWERS)
 

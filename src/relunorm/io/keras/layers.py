@@ -67,12 +67,16 @@ def _stage(low: Lowering, op: Any, tensors: list[Any]) -> Any:
     return tensors[0] if isinstance(tensors[0], Headed) else low.keep(tensors[0])
 
 
+def listed_as(kind: Any) -> str:
+    """The name of a class or function in the tables; one that is not Keras' own with its module,
+    ``example.layers.Dead``."""
+    module, name = str(getattr(kind, "__module__", "")), kind.__name__
+    return name if module.startswith("keras.") else f"{module}.{name}"
+
+
 def activate(low: Lowering, function: Any, x: Any, name: str) -> Any:
-    """Apply an activation as Keras names it: a function of keras.activations, or a layer."""
-    own = function is None or str(getattr(function, "__module__", "")).startswith("keras.")
-    kind = getattr(function, "__name__", type(function).__name__)
-    if not own:
-        raise CannotLower("which is not Keras' own")
+    """Apply an activation: a function, mostly one of keras.activations, or a layer."""
+    kind = listed_as(function if hasattr(function, "__name__") else type(function))
     if kind in LAYERS:
         return LAYERS[kind](low, function, [x])
     if function is None or kind == "linear":
@@ -80,7 +84,7 @@ def activate(low: Lowering, function: Any, x: Any, name: str) -> Any:
     if kind in ("softmax", "log_softmax"):
         return heads.along(x, kind, -1)
     if kind not in ACTIVATIONS:
-        raise CannotLower
+        raise CannotLower("which is not Keras' own" if "." in kind else "")
     return meaning.unit(low, x, name, ACTIVATIONS[kind])
 
 

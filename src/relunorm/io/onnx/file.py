@@ -27,6 +27,9 @@ COLUMNS = "relunorm.columns"
 _FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
 _OTHERS = ("INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32", "UINT16", "UINT8", "BOOL")
 
+#: The default domain, and that of machine learning.
+DEFAULT, LEARNED = ("", "ai.onnx"), "ai.onnx.ml"
+
 
 def parse(path: Path) -> onnx.ModelProto:
     """The model in a file, without its external data."""
@@ -138,7 +141,9 @@ class Node:
 
     @property
     def kind(self) -> str:
-        return self.proto.op_type
+        """The operation's name; in a domain that is not ONNX's own ``com.example.Name``."""
+        domain, name = self.proto.domain, self.proto.op_type
+        return name if domain in (*DEFAULT, LEARNED) else f"{domain}.{name}"
 
     @property
     def place(self) -> str:

@@ -25,6 +25,8 @@ from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.walk import Call, Walk
 from relunorm.io.onnx.file import (
     COLUMNS,
+    DEFAULT,
+    LEARNED,
     Node,
     check_count,
     parse,
@@ -54,8 +56,6 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
 
 #: No operation has so many inputs unless it takes any number of them.
 MANY_INPUTS = 1000
-
-_DOMAINS = ("", "ai.onnx")
 
 #: What may put the batch elsewhere, where it is not followed.
 _REORDERED = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -147,7 +147,7 @@ class _Reader:
     def walk(self, lowering: Lowering) -> None:
         """Lower the nodes in order."""
         model, values = self.model, self.values
-        opset = max((o.version for o in model.opset_import if o.domain in _DOMAINS), default=1)
+        opset = max((o.version for o in model.opset_import if o.domain in DEFAULT), default=1)
         needed, walk = _needed(model.graph), Walk(lowering, self.origin)
         used = {name for node in needed for name in node.input}
         used |= {output.name for output in model.graph.output}
@@ -273,8 +273,9 @@ class _Reader:
 
 def _call(node: Node) -> Call:
     kind, domain = node.kind, node.proto.domain
-    own = domain in (("ai.onnx.ml",) if kind in MACHINE_LEARNING else _DOMAINS)
-    shown = f"{kind}" if domain in _DOMAINS else f"{domain}.{kind}"  # of a damaged file bytes
+    plain = domain in (*DEFAULT, LEARNED)
+    own = not plain or (domain == LEARNED) == (kind in MACHINE_LEARNING)
+    shown = f"{domain}.{kind}" if domain == LEARNED else kind
     known = own and (kind in OPERATIONS or is_constant(node))
     return Call(node.name, shown, known, own and kind in OPENERS, own and kind in FOLLOWERS)
 
@@ -299,7 +300,7 @@ def _apply(node: Node, rounds: bool, rows: set[str]) -> list[Any]:
     """
     if rounds:
         raise CannotLower("computes with whole numbers; cast the input to floats first")
-    if node.proto.domain in _DOMAINS:
+    if node.proto.domain in DEFAULT:
         node = _checked(node)
     if is_constant(node):
         return [evaluate(node)]
@@ -473,7 +474,8 @@ _SHRINKING = frozenset({
 def is_constant(node: Node) -> bool:
     """Whether a node can be evaluated here: constant inputs, and an operation on the list."""
     return (
-        node.kind in _ENTRYWISE | _SHRINKING
+        node.proto.domain in DEFAULT
+        and node.kind in _ENTRYWISE | _SHRINKING
         and (node.opset >= 13 or not node.kind.endswith("Softmax"))  # over several axes before
         and bool(node.inputs)
         and all(value is None or isinstance(value, np.ndarray) for value in node.inputs)

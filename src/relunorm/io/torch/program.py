@@ -103,6 +103,17 @@ def split(target: str) -> tuple[str, str, str]:
     return namespace, name, overload
 
 
+def listed_as(target: str) -> str:
+    """The name of an operation in the tables; one that is not aten's has its namespace in front.
+
+    >>> listed_as("aten.add_.Tensor"), listed_as("example.dead.default")
+    ('add', 'example::dead')
+    """
+    namespace, name, _ = split(target)
+    name = name[:-1] if is_in_place(name) else name
+    return name if namespace == "aten" else f"{namespace}::{name}"
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """What nested lists and the values of a mapping hold."""
     if isinstance(value, Mapping):

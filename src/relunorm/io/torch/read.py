@@ -25,7 +25,7 @@ from relunorm.errors import BranchingError, SeveralTensorsError, UnsupportedForm
 from relunorm.io import input_shape
 from relunorm.io.graph.walk import refused
 from relunorm.io.torch.operations import ENTRYWISE
-from relunorm.io.torch.program import Operation, Program, Ref, place_of
+from relunorm.io.torch.program import Operation, Program, Ref, listed_as, place_of
 from relunorm.io.torch.pt2 import read_beside, read_program
 from relunorm.io.torch.walk import lower
 from relunorm.network import Network
@@ -293,7 +293,7 @@ def _fixes_length(program: Program) -> bool:
         arguments = list(operation.arguments.values())
         if not any(isinstance(a, Ref) and a.name in reached for a in arguments):
             continue
-        name = operation.target.split(".")[1].rstrip("_")
+        name = listed_as(operation.target).rstrip("_")
         if name in ("linear", "addmm", "mm", "matmul", "mv"):
             return True
         if name in _TRANSPARENT and isinstance(operation.outputs, str):

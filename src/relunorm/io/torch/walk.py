@@ -34,6 +34,7 @@ from relunorm.io.torch.program import (
     Site,
     is_in_place,
     leaves,
+    listed_as,
     names,
     split,
 )
@@ -148,7 +149,7 @@ class _Walk(Walk):
             raise CannotLower("changes a parameter or buffer in place")
         if not any(isinstance(value, Tensor | Headed) for value in leaves(arguments)):
             return compute(operation.target, arguments, self.program.trusted)
-        function = _function(operation.target) or AFTER[name]
+        function = _function(operation.target) or AFTER[listed_as(operation.target)]
         site = Site(self.lowering, operation.place, operation.owner, self.batched, self.batch)
         given = {key: value for key, value in arguments.items() if key not in _IGNORED}
         try:
@@ -204,17 +205,13 @@ def _call(operation: Operation, arguments: dict[str, Any]) -> Call:
     plain = namespace == "_operator" or name in (*_ASSERTIONS, *_SIZES)
     varies = any(isinstance(v, Tensor | Headed | Unknown) for v in leaves(arguments))
     known = plain or not varies or _function(operation.target) is not None
-    base = (name[:-1] if is_in_place(name) else name) if namespace == "aten" else ""
+    base = listed_as(operation.target)
     shown = operation.target + (f" in {operation.owner}" if operation.owner else "")
     return Call(operation.place, shown, known, base in OPENERS, plain or base in FOLLOWERS)
 
 
 def _function(target: str) -> Callable[..., Any] | None:
-    namespace, name, overload = split(target)
-    if namespace != "aten":
-        return None
-    if is_in_place(name):
-        name = name[:-1]
+    name, (*_, overload) = listed_as(target), split(target)
     return OPERATIONS.get(f"{name}.{overload}") or OPERATIONS.get(name)
 
 
