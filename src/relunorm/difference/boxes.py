@@ -1,8 +1,7 @@
 """Searching the difference of two networks by cutting boxes of inputs in two.
 
 Best first: the boxes with the largest upper bounds are cut across the input that has most to do
-with what their bounds lose and with units being open (`condensed`), and bounded together. Inputs
-inside them are tried, too.
+with what their bounds lose (`condensed`), and bounded together. Inputs inside them are tried, too.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from struct import unpack_from
 from typing import Any
 
@@ -56,13 +56,16 @@ class _Bounding:
         record: what is kept of a box. ``upper`` are bounds of g - f and f - g, ``largest`` the
             largest one, ``skipped`` says how many cuts ago that was bounded; the rest is that of
             `Bounder.bound`.
+        beside: what is done while the next boxes are bounded.
     """
 
     def __init__(self, pair: Pair, inputs: int, clock: Clock, workers: int = 1):
         from relunorm.bounds.pairs.condensed.kernel import Bounder, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
-        self.workers, self.pool, self.beside = workers, None, None
+        self.workers = workers
+        self.pool: ThreadPoolExecutor | None = None
+        self.beside: Callable[[], None] = _nothing
         self.free = [Bounder(pair, inputs) for _ in range(workers)]
         units, outputs = self.free[0].units, pair.maps[-1].size
         self.step = min(16, max(1, PRODUCTS // (64 * units * units)))
@@ -77,18 +80,10 @@ class _Bounding:
         if self.workers == 1:
             yield
             return
-        with ThreadPoolExecutor(self.workers) as self.pool:
+        with ThreadPoolExecutor(self.workers) as pool:
+            self.pool = pool
             yield
         self.pool = None
-
-    def meanwhile(self, offer: Offer, *points: Array) -> None:
-        """Offer points while the next boxes are bounded."""
-        if self.pool is None:
-            offer(*points)
-            return
-        if self.beside is not None:
-            self.beside.result()
-        self.beside = self.pool.submit(offer, *points)
 
     def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Boxes:
         """The box with the better one of its bounds."""
@@ -120,8 +115,14 @@ class _Bounding:
             bounder.bound(*about)
             self.free.append(bounder)
 
-        starts = range(0, len(boxes), self.step)
-        list(map(bound, starts) if self.pool is None else self.pool.map(bound, starts))
+        starts, beside, self.beside = range(0, len(boxes), self.step), self.beside, _nothing
+        if self.pool is None:
+            list(map(bound, starts))
+            beside()
+        else:
+            first = self.pool.submit(beside)
+            list(self.pool.map(bound, starts))
+            first.result()
         boxes["upper"] = np.minimum(upper, boxes["upper"])
         boxes["largest"] = boxes["upper"].max(axis=1)
         boxes["score"], boxes["signs"], boxes["skipped"] = score, signs, 0
@@ -190,7 +191,7 @@ def cut(
             return None
         found, *points = made
         if len(points[0]) and len(open_.cuts) // BATCH % OFFERED == 0:
-            bounding.meanwhile(offer, *points)
+            bounding.beside = partial(offer, *points)
         every = found.tobytes()
         rows = [every[k : k + record.itemsize] for k in range(0, len(every), record.itemsize)]
         return list(zip(across.tolist(), rows[: len(boxes)], rows[len(boxes) :], strict=True))
@@ -229,6 +230,10 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
                 made[0][j].tobytes() for j in (k, k + len(some))
             )
     return _joined(open_.values(), bounding.record)["upper"].max(axis=0)
+
+
+def _nothing() -> None:
+    """Nothing is done."""
 
 
 def _largest(box: bytes) -> float:

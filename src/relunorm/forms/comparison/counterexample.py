@@ -105,9 +105,7 @@ class Counterexample:
             if few:
                 self._scatter(box)
         elif few and around.any():
-            self.offer(
-                wander(*self.folded, box, points, WANDERING, around, self.rng, self.clock)
-            )
+            self.offer(wander(*self.folded, box, points, WANDERING, around, self.rng, self.clock))
         else:
             self._best(points, 1)
 
@@ -263,7 +261,9 @@ def wander(
         shape = (len(points), TRIALS, box.dimension)
         length = reach[:, None, None] * 10 ** rng.uniform(-1.5, 0.5, (*shape[:2], 1))
         moves = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape), 0.0)
-        trials = box.project((points[:, None] + length * around[:, None] * moves).reshape(-1, shape[2]))
+        trials = box.project(
+            (points[:, None] + length * around[:, None] * moves).reshape(-1, shape[2])
+        )
         found = _sizes(first, second, trials).reshape(shape[:2])
         rows, one = np.arange(len(points)), found.argmax(axis=1)
         chosen, value = trials.reshape(shape)[rows, one], found[rows, one]

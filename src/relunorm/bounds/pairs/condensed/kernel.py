@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.pairs.condensed.ends import difference_ends
-from relunorm.bounds.pairs.condensed.memory import SPREAD, Flat, flatten, new_memory
+from relunorm.bounds.pairs.condensed.memory import SPREAD, flatten, new_memory
 from relunorm.bounds.pairs.condensed.rows import put_in
 from relunorm.bounds.pairs.condensed.units import OPEN, bound_open, read_rows, settle
 from relunorm.bounds.pairs.pair import Pair, pair_up
@@ -57,7 +57,7 @@ class Bounder:
             signs: (boxes, units), OFF, OPEN or ON: what is known; becomes what is found.
             upper: (boxes, 2 outputs), gets bounds of g - f, then of f - g.
             score: (boxes, inputs), gets what cutting across each input promises.
-            corner: (boxes, inputs), gets where the largest bound is attained, as far as it is affine.
+            corner: (boxes, inputs), gets where the largest bound is, as far as that is affine.
         """
         bound_all(self.flat, self.memory, Boxes(lo, hi, signs, upper, score, corner))
 
