@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,9 @@ from relunorm.network import Affine, Network
 
 #: Networks narrower than this are bounded on one thread.
 NARROW = 1_024
+
+#: Modules that come with a BLAS of their own.
+BLAS = "numpy.linalg", "scipy.linalg", "torch", "sklearn.utils"
 
 
 class Problem:
@@ -126,6 +130,15 @@ def few_threads(network: Network) -> AbstractContextManager[Any]:
     Small products are slower on several threads than on one (much slower on a busy machine), and
     on one thread the same call gives the same bits.
     """
-    from threadpoolctl import threadpool_limits
+    limits = 1 if max(network.widths) < NARROW else None
+    return _libraries(tuple(name in sys.modules for name in BLAS)).limit(
+        limits=limits, user_api="blas"
+    )
 
-    return threadpool_limits(1 if max(network.widths) < NARROW else None, "blas")
+
+@cache
+def _libraries(loaded: tuple[bool, ...]) -> Any:
+    """What limits the threads of the libraries that are loaded; a millisecond to find."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
@@ -31,25 +32,44 @@ class Local:
     Equal up to rounding; `jacobian_error` bounds that of slopes.
 
     Args:
-        network: units that never change sign on the domain are folded into the affine maps.
+        given: the network over the free coordinates, without linear stages.
         domain: the domain in the free coordinates, or None for the whole space.
         free: the coordinates that vary; a box side of length zero fixes its coordinate.
         fixed: a full input with the fixed coordinates filled in.
         original: the network as it was given, linear stages included.
         bounds: on the units of the original network, layer by layer without linear stages.
-        expressed: the input and the layers of the original network (without linear stages) as maps
-            of the values of ``network``.
-        kept: the units of these layers that are still units of ``network``.
     """
 
-    network: Network
+    given: Network
     domain: Domain | None
     free: NDArray[np.intp]
     fixed: Vector
     original: Network
     bounds: list[tuple[Vector, Vector]] = field(repr=False)
-    expressed: list[Affine] = field(repr=False)
-    kept: list[NDArray[np.intp]] = field(repr=False)
+
+    @property
+    def network(self) -> Network:
+        """Units that never change sign on the domain are folded into the affine maps."""
+        return self._folded[0]
+
+    @property
+    def expressed(self) -> list[Affine]:
+        """The input and the layers of the original network (without linear stages) as maps of the
+        values of ``network``."""
+        return self._folded[1]
+
+    @cached_property
+    def kept(self) -> list[NDArray[np.intp]]:
+        """The units of these layers that are still units of ``network``."""
+        if self.domain is None:
+            return [np.arange(layer.width) for layer in self.given.layers]
+        return stay(self.given, self.bounds)
+
+    @cached_property
+    def _folded(self) -> tuple[Network, list[Affine]]:
+        if self.domain is None:
+            return self.given, [whole(k, size) for k, size in enumerate(self.given.widths[:-1])]
+        return fold_stable(self.given, self.bounds, self.kept)
 
     @cached_property
     def own_bounds(self) -> list[tuple[Vector, Vector]]:
@@ -160,11 +180,8 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
     original, network = network, network.folded()
     everything = np.arange(network.input_size)
     if domain is None:
-        same = [whole(k, size) for k, size in enumerate(network.widths[:-1])]
-        kept = [np.arange(layer.width) for layer in network.layers]
         bounds = rounding.unknown_bounds(network)
-        zero = np.zeros(network.input_size)
-        return Local(network, None, everything, zero, original, bounds, same, kept)
+        return Local(network, None, everything, np.zeros(network.input_size), original, bounds)
     domain.check_dimension(network.input_size)
     fixed, far = np.array(domain.center), np.abs(domain.outer_ends()).max(axis=0)
     box = domain.as_box
@@ -183,8 +200,7 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
         rest = np.where(np.isin(np.arange(len(far)), everything), 0.0, far)
         with np.errstate(over="ignore", invalid="ignore"):
             pairs = _of_the_original(original, far, rest, pairs)
-    folded, expressed, kept = fold_stable(network, pairs)
-    return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)
+    return Local(network, domain, everything, fixed, original, pairs)
 
 
 def _of_the_original(
@@ -225,40 +241,48 @@ def _of_the_original(
     return found
 
 
+def stay(network: Network, bounds: Sequence[tuple[Vector, Vector]]) -> list[NDArray[np.intp]]:
+    """The units of every layer that `fold_stable` leaves."""
+    fold_active, found = network.units <= FOLD_UNITS, []
+    for layer, (low, high) in zip(network.layers, bounds, strict=True):
+        linear = (high <= 0) & (fold_active or layer.activation.slopes[0] == 0)
+        linear |= (low >= 0) & fold_active
+        found.append(np.flatnonzero(~linear | (layer.activation.kind == "step")))
+    return found
+
+
 def fold_stable(
-    network: Network, bounds: Sequence[tuple[Vector, Vector]]
-) -> tuple[Network, list[Affine], list[NDArray[np.intp]]]:
+    network: Network,
+    bounds: Sequence[tuple[Vector, Vector]],
+    staying: Sequence[NDArray[np.intp]],
+) -> tuple[Network, list[Affine]]:
     """Replace units that keep one sign by their line; layers without units left disappear.
 
+    Args:
+        staying: the units that stay (`stay`).
+
     Returns:
-        the network, every value of the given one as a map of its values, and the units kept.
+        the network, and every value of the given one as a map of its values.
     """
-    fold_active = network.units <= FOLD_UNITS
     expressed: list[Affine] = [whole(0, network.input_size)]
     layers: list[Layer] = []
-    units: list[NDArray[np.intp]] = []
-    for index, layer in enumerate(network.layers):
-        low, high = bounds[index]
+    plain = not any(sp.issparse(m) for x in network.layers for m in x.affine.terms.values())
+    for layer, (_, high), kept in zip(network.layers, bounds, staying, strict=True):
         below, above = layer.activation.slopes
         affine = substitute(layer.affine, expressed)
-        if layer.activation.kind == "step":
-            keep = np.ones(layer.width, dtype=bool)
-        else:
-            linear = (high <= 0) & (fold_active or below == 0) | ((low >= 0) & fold_active)
-            keep = ~linear
-        slope = np.where(keep, 0.0, np.where(high <= 0, below, above))
-        kept = np.flatnonzero(keep)
+        slope = np.where(high <= 0, below, above)
+        slope[kept] = 0.0
         line = _scaled(affine, slope)
         if len(kept):
             rows = {k: mx.as_matrix(m[kept]) for k, m in affine.terms.items()}
             layers.append(Layer(Affine(rows, affine.bias[kept]), layer.activation, layer.name))
             terms: dict[int, Any] = dict(line.terms)
-            terms[len(layers)] = mx.as_matrix(mx.selection(kept, layer.width).T)
+            chosen = mx.selection(kept, layer.width).T
+            terms[len(layers)] = chosen.toarray() if plain else mx.as_matrix(chosen)
             line = Affine(terms, line.bias)
         expressed.append(line)
-        units.append(kept)
     output = substitute(network.output, expressed)
-    return network.replace(layers=layers, output=output), expressed, units
+    return network.replace(layers=layers, output=output), expressed
 
 
 def _scaled(affine: Affine, slope: Vector) -> Affine:

@@ -17,7 +17,7 @@ from relunorm.arithmetic.floats import SMALLEST, TINY, UNIT, gamma, up
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
-from relunorm.forms.rewrite import row_norms
+from relunorm.forms import rewrite
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
 from relunorm.stability.bound_proofs import Proofs
@@ -42,8 +42,7 @@ def euclidean(values: Vector) -> float:
 
 def row_lengths(matrix: Matrix) -> Vector:
     """Upper bounds on the Euclidean norms of the rows."""
-    lengths = row_norms(Affine({0: matrix}, np.zeros(matrix.shape[0])), 2)
-    return up(lengths, matrix.shape[1] + 8)
+    return up(rewrite.row_lengths([matrix], matrix.shape[0]), matrix.shape[1] + 8)
 
 
 def spectral_norm(matrix: Matrix) -> float:
@@ -154,7 +153,7 @@ def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
         box = ranges[source]
         if source == 0 and ball is not None:
             middle += matrix @ ball.middle
-            norms = row_norms(Affine({0: matrix}, np.zeros(affine.size)), 2)
+            norms = rewrite.row_lengths([matrix], affine.size)
             swing += ball.reach * norms
             continue
         center = box.lo / 2 + box.hi / 2

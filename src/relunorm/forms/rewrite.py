@@ -184,14 +184,23 @@ def dense_rows(affine: Affine) -> Array:
     return np.hstack(parts) if parts else np.zeros((affine.size, 0))
 
 
+def row_lengths(matrices: Sequence[Matrix], size: int) -> Vector:
+    """The l2 norm of every row, over matrices side by side."""
+    largest = np.maximum.reduce([np.zeros(size), *map(mx.row_maxima, matrices)])
+    if size and largest.min() > 1e-100 and largest.max() < 1e100:
+        unit = None
+    else:  # squares overflow early; a power of two changes no bit of the rest
+        unit = np.ldexp(1.0, np.frexp(largest)[1].clip(-1000, 1000))
+        matrices = [mx.scale_rows(m, 1 / unit) for m in matrices]
+    squares = (np.asarray((m * m).sum(axis=1)).ravel() for m in matrices)
+    lengths = np.sqrt(sum(squares, np.zeros(size)))
+    return lengths if unit is None else unit * lengths
+
+
 def row_norms(affine: Affine, order: int) -> Vector:
     """The l1 or l2 norm of every row, over all sources together."""
-    if order == 2:  # squares overflow early; a power of two changes no bit of the rest
-        largest = row_sizes(Affine(affine.terms, np.zeros(affine.size)))
-        unit = np.ldexp(1.0, np.frexp(largest)[1].clip(-1000, 1000))
-        terms = [mx.scale_rows(m, 1 / unit) for m in affine.terms.values()]
-        squares = (np.asarray((m * m).sum(axis=1)).ravel() for m in terms)
-        return unit * np.sqrt(sum(squares, np.zeros(affine.size)))
+    if order == 2:
+        return row_lengths(list(affine.terms.values()), affine.size)
     total = np.zeros(affine.size)
     with np.errstate(over="ignore"):  # an infinite norm is refused where it is divided by
         for matrix in affine.terms.values():

@@ -243,6 +243,10 @@ def _units(unit_of: Any, size: int, name: str) -> NDArray[np.int64]:
 
 def _own(matrix: Any) -> Matrix:
     """A frozen matrix nobody else can write to: as it is when already frozen, else a copy."""
+    if type(matrix) is np.ndarray and matrix.dtype == np.float64:
+        flags = matrix.flags
+        if flags.c_contiguous and not flags.writeable:
+            return matrix
     matrix = matrix if sp.issparse(matrix) else np.asarray(matrix)
     own = mx.as_matrix(matrix)
     if mx.is_frozen(own):

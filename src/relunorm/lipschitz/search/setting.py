@@ -96,7 +96,7 @@ class Setting:
             k = int(np.argmax(box.hi - box.lo))
             middle = 0.5 * box.lo[k] + 0.5 * box.hi[k]
             narrow = not box.lo[k] < middle < box.hi[k]
-            if part.local.network.units <= MANY_UNITS or narrow or clock.expired():
+            if sum(map(len, part.local.kept)) <= MANY_UNITS or narrow or clock.expired():
                 done.append(part)
                 continue
             for lo, hi in ((box.lo[k], middle), (middle, box.hi[k])):
