@@ -275,7 +275,7 @@ def _call(node: Node) -> Call:
     kind, domain = node.kind, node.proto.domain
     plain = domain in (*DEFAULT, LEARNED)
     own = not plain or (domain == LEARNED) == (kind in MACHINE_LEARNING)
-    shown = f"{domain}.{kind}" if domain == LEARNED else kind
+    shown = f"{domain}.{kind}" if domain == LEARNED else f"{kind}"  # of a damaged file bytes
     known = own and (kind in OPERATIONS or is_constant(node))
     return Call(node.name, shown, known, own and kind in OPENERS, own and kind in FOLLOWERS)
 
