@@ -74,8 +74,8 @@ class Counterexample:
         self.scale = float(np.nan_to_num(np.abs(self.folded[0](self.points)).max()))
 
     def probe(self) -> None:
-        """Look at a few hundred points; most networks that differ show it here."""
-        self._best(self.points, 1)
+        """Look at a few hundred points; most networks that differ show it here, in floats."""
+        self._best(self.points, 1, exactly=False)
         if self.found:
             self.climb()
 
@@ -120,24 +120,28 @@ class Counterexample:
             self.offer(scatter(*self.folded, box, count, self.rng, clock))
             idle = idle + 1 if self.lower <= 1.01 * before else 0
 
-    def offer(self, point: Vector) -> None:
-        """Take a point if it lies in the domain and shows a larger difference for certain."""
+    def offer(self, point: Vector, exactly: bool = True) -> None:
+        """Take a point if it lies in the domain and shows a larger difference for certain.
+
+        Args:
+            exactly: whether whole numbers decide what floats leave open.
+        """
         moved = moved_inside(self.domain, point)
         if moved is None:
             return
         point = moved
-        sure, more = self._certain(point)
+        sure, more = self._certain(point, exactly)
         if sure > self.lower or more > self.found or self.point is None:
             self.point, self.lower = point, max(sure, self.lower)
             self.visible |= self.lower > DOUBLE * self.scale
             self.found |= more
 
-    def _best(self, points: Array, count: int) -> None:
+    def _best(self, points: Array, count: int, exactly: bool = True) -> None:
         gaps = np.abs(difference(*self.folded, points)).max(axis=1)
         for k in np.argsort(-gaps, kind="stable")[:count]:
-            self.offer(points[k])
+            self.offer(points[k], exactly)
 
-    def _certain(self, point: Vector) -> tuple[float, bool]:
+    def _certain(self, point: Vector, exactly: bool) -> tuple[float, bool]:
         """A lower bound on the difference at a point, and whether it exceeds the tolerance."""
         (a, a_off), (b, b_off) = (certain_outputs(n, point[None]) for n in self.given)
         gap = np.abs(a - b)
@@ -148,7 +152,7 @@ class Counterexample:
         # a bound on the rounding that hides the difference, where it would be the largest one
         most = float(np.where(np.isnan(gap), np.inf, gap).max())
         doubtful |= best < HIDDEN * most and most > self.lower * (2 - HIDDEN)
-        if doubtful and sum(network.parameters for network in self.given) <= PARAMETERS:
+        if exactly and doubtful and sum(network.parameters for network in self.given) <= PARAMETERS:
             values = (exact_output(network, point) for network in self.given)
             exact = max(abs(a - b) for a, b in zip(*values, strict=True))
             return float_below(exact), exact > Fraction(self.tolerance)
