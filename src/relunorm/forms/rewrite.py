@@ -231,9 +231,9 @@ def multiply(left: Matrix, right: Matrix) -> Matrix:
 
 def one_hot(targets: NDArray[np.intp], factors: Vector, size: int) -> sp.csr_array:
     """The matrix whose row i holds ``factors[i]`` in column ``targets[i]``, nothing where < 0."""
-    rows_used = np.flatnonzero((targets >= 0) & (factors != 0))
-    entries = (factors[rows_used], (rows_used, targets[rows_used]))
-    return mx.as_matrix(sp.csr_array(entries, shape=(len(targets), size)))  # type: ignore[return-value]
+    used = (targets >= 0) & (factors != 0)
+    ends = np.concatenate([[0], np.cumsum(used)])
+    return mx.as_matrix(sp.csr_array((factors[used], targets[used], ends), (len(targets), size)))
 
 
 def total(parts: Sequence[Affine]) -> Affine:
