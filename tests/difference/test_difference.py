@@ -215,7 +215,7 @@ def test_units_bounded_together_beat_units_bounded_alone() -> None:
     lo, hi = -np.ones(24), np.ones(24)
     alone = linear_bounds(pair, lo, hi)
     told: list[float] = []
-    together, used = tighten(
+    together, used, _ = tighten(
         pair, alone.layers, (lo, hi), alone.upper, lambda: 0.0, NO_LIMIT, told.append
     )
     again = repeat(net, copy, reach_of(Box(lo, hi)), [], used)

@@ -18,7 +18,7 @@ from planted import disguised, networks
 from torch import nn
 
 import relunorm as rn
-from relunorm.clock import Clock
+from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.certificate.verification import verify
@@ -687,3 +687,31 @@ def test_the_stepwise_bound_is_attained() -> None:
     assert bound >= 6.0
     # eight roundings of 2 * 4 + 0.5, times 3, and of 3 * 8.5 + 1
     assert rounded == pytest.approx(8 * 2.0**-24 * (3 * 8.5 + 3 * 8.5 + 1), rel=1e-12)
+
+
+@pytest.mark.parametrize(("tolerance", "verdict"), [(None, "within"), (0.0, "different")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_keeps_the_verdict_and_what_proves_the_interval(
+    tolerance: float | None, verdict: str, workers: int
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(0, 0.5, shape) for shape in ((12, 4), (12, 12), (2, 12))]
+    network = rn.Network.from_weights(weights)
+    copy = rn.Network.from_weights([w.astype(np.float32).astype(float) for w in weights])
+    cutting = 0
+
+    def press(said: Progress) -> None:
+        nonlocal cutting
+        cutting += "boxes" in said.message
+        if cutting == 3:
+            raise KeyboardInterrupt
+
+    found = rn.compare(
+        network, copy, rn.Box.cube(4), tolerance=tolerance, factor=1.001, progress=press,
+        workers=workers,
+    )  # fmt: skip
+    assert found.verdict == verdict
+    assert "interrupted" in found.method
+    assert found.certificate is not None
+    assert found.upper <= found.certificate.bound <= 1.001 * found.upper
+    assert rn.verify(found.certificate, network, copy).holds

@@ -162,7 +162,7 @@ def cut(
     clock: Clock,
     tell: Callable[[float], None],
     workers: int = 1,
-) -> tuple[Vector, Cuts]:
+) -> tuple[Vector, Cuts, bool]:
     """Lower the bounds of g - f, then of f - g, over a box, until they are enough.
 
     Args:
@@ -172,7 +172,7 @@ def cut(
         workers: threads that bound boxes side by side.
 
     Returns:
-        the bounds, and the cuts from which `repeat` finds them again.
+        the bounds, the cuts from which `repeat` finds them again, and whether Ctrl-C ended it.
     """
     bounding = _Bounding(pair, len(box[0]), clock, workers)
     record = bounding.record
@@ -198,9 +198,15 @@ def cut(
 
     most = ROOM // (record.itemsize + BESIDE) + 1
     limits = {"batch": BATCH, "most": most, "clock": clock}
-    with bounding.threads():
-        open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
-    return _joined((part.what for part in open_), record)["upper"].max(axis=0), open_.cuts
+    stopped = False
+    try:
+        with bounding.threads():
+            open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
+        bounding.beside()
+    except KeyboardInterrupt:
+        stopped = True
+    rest = _joined((part.what for part in open_), record)
+    return rest["upper"].max(axis=0), open_.cuts, stopped
 
 
 def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) -> Vector:

@@ -26,12 +26,14 @@ class Ends:
 
     Attributes:
         cuts: none where the box was not bounded as boxes are; empty where that was enough.
+        interrupted: whether Ctrl-C ended the search; whoever asked for it has to say so.
     """
 
     upper: Vector
     method: str
     cuts: boxes.Cuts | None = None
     multipliers: list[Vector] = field(default_factory=list)
+    interrupted: bool = False
 
     @property
     def largest(self) -> float:
@@ -83,19 +85,20 @@ def bound_difference(
     offer(corners[:0], corners[:0])
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
-        upper, cuts = boxes.cut(
+        upper, cuts, stopped = boxes.cut(
             pair, box, found, offer, enough, clock, lambda bound: tell(bound, method), workers
         )
-        return Ends(upper, method, cuts)
+        return Ends(upper, method, cuts, interrupted=stopped)
     before = upper.max()
     joint = "quadratic bounds on the difference"
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(workers if workers > 1 else None, "blas"):
-        upper, used = quadratic.tighten(
+        upper, used, stopped = quadratic.tighten(
             pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
         )
-    return Ends(upper, joint if upper.max() < before else method, multipliers=used)
+    method = joint if upper.max() < before else method
+    return Ends(upper, method, multipliers=used, interrupted=stopped)
 
 
 def repeat(

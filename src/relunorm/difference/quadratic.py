@@ -393,7 +393,7 @@ def tighten(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
-) -> tuple[Vector, list[Vector]]:
+) -> tuple[Vector, list[Vector], bool]:
     """Lower the bounds of g - f, then of f - g, over one box, the largest first.
 
     Args:
@@ -402,33 +402,37 @@ def tighten(
         tell: called with the largest bound now and then.
 
     Returns:
-        the bounds, and the multipliers from which `repeat` finds them again.
+        the bounds, the multipliers from which `repeat` finds them again, and whether Ctrl-C ended
+        it.
     """
     upper, used = upper.copy(), []
     problem = Quadratic(affine_forms(pair, layers, *box))
     if not 0 < problem.size <= MOST or not problem.multipliers:
-        return upper, used
+        return upper, used, False
     rows = _rows(len(upper) // 2)
     own: dict[int, Vector] = {}  # multipliers of every row that was looked at
     turns = np.zeros(len(upper), dtype=int)
     reached = np.full(len(upper), np.inf)  # by a row's own multipliers, at first above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
-    while not clock.expired():
-        k = int(upper.argmax())
-        if upper[k] <= enough() or settled[k]:
-            break
-        begin = own[k] if k in own else problem.start(*rows[k])
-        steps, goal = STEPS << int(turns[k]), enough() * BEYOND ** (1 + turns[k])
-        own[k] = problem.descend(begin, *rows[k], steps, goal, clock)
-        found = problem.certified(own[k], rows)
-        settled[k] = turns[k] and found[k] > (1 - GAIN) * reached[k]
-        turns[k] += 1
-        reached[k] = min(reached[k], found[k])
-        if (found < upper).any():
-            used.append(own[k])
-        upper = np.minimum(upper, found)
-        tell(float(upper.max()))
-    return upper, used
+    try:
+        while not clock.expired():
+            k = int(upper.argmax())
+            if upper[k] <= enough() or settled[k]:
+                break
+            begin = own[k] if k in own else problem.start(*rows[k])
+            steps, goal = STEPS << int(turns[k]), enough() * BEYOND ** (1 + turns[k])
+            own[k] = problem.descend(begin, *rows[k], steps, goal, clock)
+            found = problem.certified(own[k], rows)
+            settled[k] = turns[k] and found[k] > (1 - GAIN) * reached[k]
+            turns[k] += 1
+            reached[k] = min(reached[k], found[k])
+            if (found < upper).any():
+                used.append(own[k])
+            upper = np.minimum(upper, found)
+            tell(float(upper.max()))
+    except KeyboardInterrupt:
+        return upper, used, True
+    return upper, used, False
 
 
 def repeat(

@@ -268,7 +268,10 @@ def _bounds(
     most = walk.difference.largest
     if difference is not None:
         made = difference["cuts"]
-        cuts = None if made is None else [(int(n), int(k)) for n, k in unpacked(made)]
+        numbers = None if made is None else unpacked(made)
+        if numbers is not None and not np.array_equal(numbers, np.floor(numbers)):
+            raise InvalidInputError("a certificate cuts boxes by numbers that are not whole")
+        cuts = None if numbers is None else [(int(n), int(k)) for n, k in numbers]
         used = [unpacked(p) for p in difference["multipliers"]]
         first, second = (network.folded() for network in networks)
         upper = repeat(first, second, walk.reach, cuts, used)

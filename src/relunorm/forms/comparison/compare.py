@@ -221,20 +221,26 @@ class _Search:
                 if self.seen.found:
                     self.method = "counterexample"
                 self._say(self.method)
-                if self.same:
-                    return self._answer("equal")
-                if self.upper <= self.tolerance:
-                    if self.seen.visible and self.method != STEPWISE:
-                        self._ends()
-                    return self._answer("within")
-                if self.seen.found:
+                verdict = self._verdict()
+                if verdict == "unknown":
+                    continue
+                near = self.seen.found or (self.seen.visible and self.method != STEPWISE)
+                if near and verdict != "equal":
                     self._ends()
-                    return self._answer("different")
+                return self._answer(self._verdict())
         except KeyboardInterrupt:
             self.method += f", {INTERRUPTED}"
         if self.clock.expired():
             self.method += f", {TIME_LIMIT}"
-        return self._answer("unknown")
+        return self._answer(self._verdict())
+
+    def _verdict(self) -> Verdict:
+        """What is known, whatever ended the search."""
+        if self.same:
+            return "equal"
+        if self.upper <= self.tolerance:
+            return "within"
+        return "different" if self.seen.found else "unknown"
 
     def _equal(self, method: str) -> Comparison:
         with suppress(TimeLimitError):
@@ -372,6 +378,8 @@ class _Search:
         )
         if self.difference is None or (found and found.largest < self.difference.largest):
             self.difference = found
+        if found and found.interrupted:
+            raise KeyboardInterrupt
 
     def _enough(self) -> float:
         """The upper bound at which to stop: it decides, and is near the lower one."""
