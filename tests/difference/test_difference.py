@@ -23,6 +23,7 @@ from relunorm.difference.quadratic import Quadratic, affine_forms, tighten
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate, seal
+from relunorm.stability.bound_proofs import pack, unpacked
 
 
 def random_net(rng: np.random.Generator, *widths: int) -> Network:
@@ -253,6 +254,12 @@ def test_a_certificate_proves_what_was_found(widths, tmp_path) -> None:
         less = {**proof.document, "bounds": [0.9 * v for v in proof.bounds]}
         less["digest"] = seal(less)
         assert not rn.verify(Certificate(less), net, copy).holds
+        made = proof.document["difference"]["cuts"]
+        if made is not None and len(unpacked(made)):
+            half = {**proof.document["difference"], "cuts": pack(unpacked(made) + 0.5)}
+            broken = {**proof.document, "difference": half}
+            broken["digest"] = seal(broken)
+            assert not rn.verify(Certificate(broken), net, copy).holds
 
 
 def test_reordered_and_missing_units_find_their_partners() -> None:
