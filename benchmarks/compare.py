@@ -181,7 +181,7 @@ def main() -> None:
         changed = [np.array(w) for w in weights]
         changed[0][np.unravel_index(np.abs(changed[0]).argmax(), changed[0].shape)] += 1e-3
         other = Network.from_weights(changed, biases)
-        differ, witness = best(partial(rn.compare, network, other, domain))
+        differ, witness = best(partial(rn.compare, network, other, domain, tolerance=1e-9))
         rows.append(
             [
                 path.stem,
