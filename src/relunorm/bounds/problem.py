@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,9 +20,6 @@ from relunorm.network import Affine, Network
 
 #: Networks narrower than this are bounded on one thread.
 NARROW = 1_024
-
-#: Modules that come with a BLAS of their own.
-BLAS = "numpy.linalg", "scipy.linalg", "torch", "sklearn.utils"
 
 
 class Problem:
@@ -131,14 +128,12 @@ def few_threads(network: Network) -> AbstractContextManager[Any]:
     on one thread the same call gives the same bits.
     """
     limits = 1 if max(network.widths) < NARROW else None
-    return _libraries(tuple(name in sys.modules for name in BLAS)).limit(
-        limits=limits, user_api="blas"
-    )
+    return _libraries(len(sys.modules)).limit(limits=limits, user_api="blas")
 
 
-@cache
-def _libraries(loaded: tuple[bool, ...]) -> Any:
-    """What limits the threads of the libraries that are loaded; a millisecond to find."""
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """The libraries that are loaded, which takes a millisecond; looked for anew after imports."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

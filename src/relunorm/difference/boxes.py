@@ -32,8 +32,8 @@ BESIDE = 400
 #: Batches from one whose points are offered to the next.
 OFFERED = 4
 
-#: Products between two looks at the clock.
-PRODUCTS = 1 << 28
+#: Products between two looks at the clock, and boxes at most, so that threads end together.
+PRODUCTS, SOME = 1 << 28, 16
 
 #: Where more than this share of all units is open, so many cuts go by without bounds.
 CROWDED, SKIPPED = 0.7, 2
@@ -68,7 +68,7 @@ class _Bounding:
         self.beside: Callable[[], None] = _nothing
         self.free = [Bounder(pair, inputs) for _ in range(workers)]
         units, outputs = self.free[0].units, pair.maps[-1].size
-        self.step = min(16, max(1, PRODUCTS // (64 * units * units)))
+        self.step = min(SOME, max(1, PRODUCTS // (64 * units * units)))
         by_input = [(name, "f8", (inputs,)) for name in ("lo", "hi", "score")]
         by_unit = ("signs", "i1", (units,)), ("skipped", "i1")
         upper = ("largest", "f8"), ("upper", "f8", (2 * outputs,))
