@@ -26,7 +26,8 @@ DENSE_ABOVE = 0.25
 def as_matrix(matrix: Any) -> Matrix:
     """A dense C-contiguous or a canonical CSR ``float64`` matrix, copied only where needed."""
     if sp.issparse(matrix):
-        return _canonical(sp.csr_array(as_floats(matrix)))
+        floats = as_floats(matrix)
+        return _canonical(floats if type(floats) is sp.csr_array else sp.csr_array(floats))
     return np.ascontiguousarray(as_floats(matrix))
 
 
@@ -91,6 +92,13 @@ def row_counts(matrix: Matrix) -> Vector:
     if sp.issparse(matrix):
         return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
     return np.count_nonzero(matrix, axis=1).astype(np.float64)
+
+
+def column_counts(matrix: Matrix) -> NDArray[np.intp]:
+    """How many entries of each column are not 0."""
+    if sp.issparse(matrix):
+        return np.bincount(matrix.indices[matrix.data != 0], minlength=matrix.shape[1])
+    return np.count_nonzero(matrix, axis=0)
 
 
 def row_maxima(matrix: Matrix) -> Vector:

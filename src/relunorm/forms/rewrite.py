@@ -233,7 +233,8 @@ def one_hot(targets: NDArray[np.intp], factors: Vector, size: int) -> sp.csr_arr
     """The matrix whose row i holds ``factors[i]`` in column ``targets[i]``, nothing where < 0."""
     used = (targets >= 0) & (factors != 0)
     ends = np.concatenate([[0], np.cumsum(used)])
-    return mx.as_matrix(sp.csr_array((factors[used], targets[used], ends), (len(targets), size)))
+    hot = sp.csr_array((factors[used], targets[used], ends), (len(targets), size))
+    return mx.frozen(mx.as_matrix(hot))
 
 
 def total(parts: Sequence[Affine]) -> Affine:

@@ -52,6 +52,7 @@ class Counterexample:
         found: whether the difference there is more than the tolerance.
         visible: whether networks in float64 differ by more than their rounding, or by more than
             double precision can explain.
+        points: a few hundred of the domain, and the outputs of the first network there.
     """
 
     given: tuple[Network, Network]
@@ -64,6 +65,7 @@ class Counterexample:
     visible: bool = False
     point: Vector | None = None
     points: Array = field(init=False, repr=False)
+    outputs: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         first, second = self.given
@@ -71,11 +73,12 @@ class Counterexample:
         points = spread(self.domain, 256, self.rng)
         inside = self.domain.holds(points)
         self.points = points[inside] if inside.any() else points
-        self.scale = float(np.nan_to_num(np.abs(self.folded[0](self.points)).max()))
+        self.outputs = self.folded[0](self.points)
+        self.scale = float(np.nan_to_num(np.abs(self.outputs).max()))
 
     def probe(self) -> None:
         """Look at a few hundred points; most networks that differ show it here, in floats."""
-        self._best(self.points, 1, exactly=False)
+        self._best(self.points, self.outputs - self.folded[1](self.points), 1, exactly=False)
         if self.found:
             self.climb()
 
@@ -84,7 +87,7 @@ class Counterexample:
         points = between_thresholds(walk, self.points)
         points = points[self.domain.holds(points)]
         if len(points):
-            self._best(points, 4)
+            self._best(points, difference(*self.folded, points), 4)
 
     def climb(self, **more: int) -> None:
         """Go uphill from many starts; ``more`` of them, say."""
@@ -107,7 +110,7 @@ class Counterexample:
         elif few and around.any():
             self.offer(wander(*self.folded, box, points, WANDERING, around, self.rng, self.clock))
         else:
-            self._best(points, 1)
+            self._best(points, difference(*self.folded, points), 1)
 
     def _scatter(self, box: Box) -> None:
         """`scatter` with more and more points, until twice that gains nothing."""
@@ -136,8 +139,8 @@ class Counterexample:
             self.visible |= self.lower > DOUBLE * self.scale
             self.found |= more
 
-    def _best(self, points: Array, count: int, exactly: bool = True) -> None:
-        gaps = np.abs(difference(*self.folded, points)).max(axis=1)
+    def _best(self, points: Array, apart: Array, count: int, exactly: bool = True) -> None:
+        gaps = np.abs(apart).max(axis=1)
         for k in np.argsort(-gaps, kind="stable")[:count]:
             self.offer(points[k], exactly)
 

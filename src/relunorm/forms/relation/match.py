@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ ROUNDED = 2.0**-20
 #: A unit is called linear when its kink costs at most this share of its range.
 FLAT = 1e-11
 PROJECTIONS = 8
+
+#: Of every row: which known one is nearest, the sign that makes it so, and how far it is.
+_Nearest = tuple[NDArray[np.intp], Vector, Vector]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Matcher:
         self.alike, self.same = alike, same
         self.directions: list[Array] = []
         self.trees: dict[int, Any] = {}  # of the finished blocks
+        self.straight: dict[int, Any] = {}  # of the linear units of the first network, by layer
 
     def __call__(
         self, walk: Walk, side: Side, form: Affine, error: Vector, span: Range
@@ -88,21 +93,22 @@ class Matcher:
         k = len(side.forms)
         activation = side.network.layers[k].activation
         relation = Relation.fresh(form.size)
+        known = _Known(self, walk, side, form, activation)
         if side.number:  # a known function first: its own bounds may prove more than the other's
-            self._basis(walk, side, form, activation, relation, SAME)
+            self._basis(known, relation, SAME)
             if is_single(side.network):  # no bounds have to be found for what is merely rounded
-                self._basis(walk, side, form, activation, relation, min(self.alike, ROUNDED))
+                self._basis(known, relation, min(self.alike, ROUNDED))
         self.linear(side, k, activation, span, relation)
         if side.number:
             # a pair that carries its pre-activation through the layer is no unit with about the
             # same threshold
-            self._basis(walk, side, form, activation, relation, min(self.alike, ROUNDED))
+            self._basis(known, relation, min(self.alike, ROUNDED))
             paired = self._paired(walk, form, activation, relation)
-            self._basis(walk, side, form, activation, relation, self.alike, but=paired)
+            self._basis(known, relation, self.alike, but=paired)
         else:
-            self._basis(walk, side, form, activation, relation, self.same)
+            self._basis(known, relation, self.same)
         if side.number:
-            self._carried(walk, side, form, error, activation, relation)
+            self._carried(walk, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
         return relation
 
@@ -121,33 +127,18 @@ class Matcher:
                 relation.constant[unit] = self.forced.constant[layer, unit]
 
     def _basis(
-        self,
-        walk: Walk,
-        side: Side,
-        form: Affine,
-        activation: Activation,
-        relation: Relation,
-        alike: float,
-        but: NDArray[np.bool_] | None = None,
+        self, known: _Known, relation: Relation, alike: float, but: NDArray[np.bool_] | None = None
     ) -> None:
         """Units whose row is a multiple of a basis function's row, to a share of its size."""
-        keys: Array | None = None
-        for number in _by_depth(walk, len(side.forms)):
-            block = walk.blocks[number]
+        for number, block in known.blocks:
             free = relation.kind == NEW
-            open_units = np.flatnonzero(free if but is None else free & ~but)
-            if block is None or block.activation != activation or not block.forms.size:
-                continue
-            if not len(open_units):
+            units = np.flatnonzero(free if but is None else free & ~but)
+            if not len(units):
                 return
-            if keys is None:
-                keys = self._keys(walk, form)
-            if number not in self.trees:
-                self.trees[number] = _tree(self._keys(walk, block.forms))
-            near = _nearest(self.trees[number], keys[open_units])
-            sharp = block.network == side.number or activation.kind == "step"
+            sharp = block.network == known.side.number or block.activation.kind == "step"
             share = min(self.same, alike) if sharp else alike
-            self._attach(walk, form, open_units, near, block.forms, number, share, relation)
+            near = known.nearest(number, units)
+            self._attach(known.walk, known.form, units, near, block.forms, number, share, relation)
 
     def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
@@ -182,7 +173,7 @@ class Matcher:
         none = np.empty(0, dtype=np.intp)
         if form.size < 2:
             return none, none, np.empty(0), np.empty(0)
-        keys = self._keys(walk, form)
+        keys = self.keys(walk, form)
         leader = _leaders(keys, max(1e-9, 4 * self.same))
         doubles = np.flatnonzero(leader != np.arange(form.size))
         if not len(doubles):
@@ -195,29 +186,25 @@ class Matcher:
         return doubles[good], heads[good], factor[good], sign[good]
 
     def _carried(
-        self,
-        walk: Walk,
-        side: Side,
-        form: Affine,
-        error: Vector,
-        activation: Activation,
-        relation: Relation,
+        self, walk: Walk, form: Affine, error: Vector, activation: Activation, relation: Relation
     ) -> None:
         """Units that are a scaled and shifted copy of a linear unit of the first network."""
+        ours: Array | None = None
         for layer, (theirs, known) in enumerate(
             zip(walk.sides[0].forms, walk.sides[0].relations, strict=True)
         ):
-            open_units = (relation.kind == NEW) | ((relation.kind == LINEAR) & (relation.block < 0))
-            units = np.flatnonzero(open_units)
+            units = np.flatnonzero(_unnamed(relation))
             linear = np.flatnonzero(known.kind == LINEAR)
             if not len(units) or not len(linear):
                 continue
-            ours, known_rows = (
-                self._keys(walk, _centered(walk, rows(*pick)))
-                for pick in ((form, units), (theirs, linear))
-            )
-            pair, _, distance = _nearest(_tree(known_rows), ours)
+            if ours is None:
+                ours = self.keys(walk, _centered(walk, form))
+            if layer not in self.straight:
+                self.straight[layer] = _tree(self.keys(walk, _centered(walk, rows(theirs, linear))))
+            pair, _, distance = _nearest(self.straight[layer], ours[units])
             near = np.flatnonzero(distance < 1e-6)
+            if not len(near):
+                continue
             trial = Relation.fresh(form.size)
             trial.kind[units[near]] = LINEAR
             trial.block[units[near]], trial.index[units[near]] = layer, linear[pair[near]]
@@ -236,7 +223,7 @@ class Matcher:
         walk: Walk,
         form: Affine,
         units: NDArray[np.intp],
-        nearest: tuple[NDArray[np.intp], Vector, Vector],
+        nearest: _Nearest,
         known: Affine,
         block: int,
         share: float,
@@ -253,7 +240,7 @@ class Matcher:
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
         relation.factor[chosen] = factor[good]
 
-    def _keys(self, walk: Walk, form: Affine) -> Array:
+    def keys(self, walk: Walk, form: Affine) -> Array:
         """Projections of the rows, as functions of how far each basis function is from its middle.
 
         Divided by the row's l1 norm in the same measure. Coordinates that cannot move drop out.
@@ -277,6 +264,48 @@ class Matcher:
         return np.where(np.isfinite(keys), keys, 0.0)
 
 
+class _Known:
+    """What is known when a layer is related, and which of it is nearest to each of its units.
+
+    Attributes:
+        blocks: those with units of the same activation, of the same layer first: there a copy has
+            its units.
+    """
+
+    def __init__(
+        self, matcher: Matcher, walk: Walk, side: Side, form: Affine, activation: Activation
+    ):
+        self.matcher, self.walk, self.side, self.form = matcher, walk, side, form
+        depth = [0, *(k for side in walk.sides for k in range(len(side.forms)))]
+        far = sorted(range(len(walk.blocks)), key=lambda n: abs(depth[n] - len(side.forms)))
+        self.blocks = [
+            (number, block)
+            for number, block in ((n, walk.blocks[n]) for n in far)
+            if block is not None and block.activation == activation and block.forms.size
+        ]
+        self.found: dict[int, _Nearest] = {}
+
+    @cached_property
+    def keys(self) -> Array:
+        return self.matcher.keys(self.walk, self.form)
+
+    def nearest(self, number: int, units: NDArray[np.intp]) -> _Nearest:
+        """Of each of the units: the nearest row of a block, its sign and how far it is."""
+        if number not in self.found:
+            trees, block = self.matcher.trees, self.walk.blocks[number]
+            if number not in trees:
+                assert block is not None
+                trees[number] = _tree(self.matcher.keys(self.walk, block.forms))
+            self.found[number] = _nearest(trees[number], self.keys)
+        pair, sign, distance = self.found[number]
+        return pair[units], sign[units], distance[units]
+
+
+def _unnamed(relation: Relation) -> NDArray[np.bool_]:
+    """Units that may yet be said to be copies of linear ones."""
+    return (relation.kind == NEW) | ((relation.kind == LINEAR) & (relation.block < 0))
+
+
 def _alike(
     walk: Walk, ours: Affine, theirs: Affine, sign: Vector, share: float
 ) -> tuple[Vector, NDArray[np.bool_]]:
@@ -287,27 +316,20 @@ def _alike(
     return factor, (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
 
 
-def _by_depth(walk: Walk, layer: int) -> list[int]:
-    """The blocks, those of the same layer first: there a copy has its units."""
-    depth = [0, *(k for side in walk.sides for k in range(len(side.forms)))]
-    return sorted(range(len(walk.blocks)), key=lambda number: abs(depth[number] - layer))
-
-
 def _tree(keys: Array) -> Any:
     from scipy.spatial import KDTree
 
     return KDTree(keys)
 
 
-def _nearest(tree: Any, keys: Array) -> tuple[NDArray[np.intp], Vector, Vector]:
+def _nearest(tree: Any, keys: Array) -> _Nearest:
     """For every row the nearest known row, the sign that makes it so, and the distance."""
-    same, there = tree.query(keys)
-    flipped, opposite = tree.query(-keys)
-    turn = flipped < 0.5 * same
+    distance, known = (part.reshape(2, -1) for part in tree.query(np.concatenate([keys, -keys])))
+    turn = distance[1] < 0.5 * distance[0]
     return (
-        np.where(turn, opposite, there),
+        np.where(turn, known[1], known[0]),
         np.where(turn, -1.0, 1.0),
-        np.where(turn, flipped, same),
+        np.where(turn, distance[1], distance[0]),
     )
 
 

@@ -364,11 +364,13 @@ class Walk:
         together = outward.euclidean(error)
         smaller = balls is not None and balls.norm < together
         side.balls.append(balls if balls is not None and smaller else ErrorBalls.ball(together))
-        side.sizes.append(outward.magnitude(form, self.ranges))
-        rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * np.abs(form.bias)
+        size = np.abs(form.bias)
+        rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * size
         for k, matrix in form.terms.items():
-            summed = int((matrix != 0).sum(axis=0).max()) if matrix.shape[1] else 0
-            rounding = rounding + outward.gamma(1 + summed) * (abs(matrix) @ self.ranges[k].largest)
+            part = abs(matrix) @ self.ranges[k].largest
+            summed = int(mx.column_counts(matrix).max(initial=0))
+            size, rounding = size + part, rounding + outward.gamma(1 + summed) * part
+        side.sizes.append(outward.up(size, outward.inner_size(form)))
         side.rounding.append(outward.up(rounding, outward.inner_size(form)))
 
     def _width(self, block: int) -> int:
