@@ -129,8 +129,7 @@ def _assemble(
     points = window.points(_join([b.points for b in batches], limit))
     polygons = None
     if batches[0].corners is not None:
-        counts = _join([np.diff(b.ptr) for b in batches if b.ptr is not None], limit)
-        ptr = np.concatenate([[0], np.cumsum(counts)])
+        ptr = _ends([b.ptr for b in batches if b.ptr is not None], limit)
         corners = _join([b.corners for b in batches if b.corners is not None], int(ptr[-1]))
         polygons = window.points(corners), ptr
     if budget.failures:
@@ -167,6 +166,14 @@ def _with_their_points(found: Regions) -> Regions:
     if keep.all():
         return found
     return replace(found.select(keep), hidden=found.hidden + int((~keep).sum()))
+
+
+def _ends(parts: list[NDArray[np.int64]], limit: int | None) -> NDArray[np.int64]:
+    """Where the corners of each region begin, and where the last ones end."""
+    whole = parts[0]
+    if len(parts) > 1:
+        whole = np.concatenate([[0], np.cumsum(np.concatenate([*map(np.diff, parts)]))])
+    return whole if limit is None else whole[: limit + 1]
 
 
 def _join(parts: list[NDArray[Any]], limit: int | None) -> NDArray[Any]:

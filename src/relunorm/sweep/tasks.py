@@ -22,7 +22,6 @@ from typing import Any
 from uuid import uuid4
 
 import cloudpickle
-import joblib
 
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.sweep.backends import ambient_jobs
@@ -110,6 +109,7 @@ def _results(
     parcel: bytes, left: dict[int, Any], go_on: Callable[[], bool], handed_out: set[int]
 ) -> Generator[tuple[int, bytes], None, None]:
     """Packed results in the order they arrive."""
+    import joblib
 
     def calls(some: list[tuple[int, Any]]) -> Iterator[Any]:
         for index, task in some:
@@ -140,6 +140,8 @@ def _results(
 
 def _call(parcel: bytes, index: int, task: bytes, driver: str) -> tuple[int, bytes]:
     """In the worker."""
+    import joblib
+
     # A task is one unit of work: no backend inside it, and one thread (the driver has seen to its
     # own process, where threads would undo each other's settings).
     with joblib.parallel_config(backend="sequential", n_jobs=1):

@@ -132,6 +132,11 @@ def join(one: Kind, other: Kind) -> Kind:
 #: Bytes before what NumPy keeps in an array: where it begins, how many axes it has, their lengths.
 HEAD = object.__basicsize__
 
+#: Bytes before those that an object of bytes holds; a 0 follows them.
+BYTES = bytes.__basicsize__ - 1
+
+_WORD_AT = ctypes.c_int64.from_address
+
 #: What flags of NumPy have to be set: contiguous by rows, and aligned.
 CONTIGUOUS = 0x0101
 
@@ -167,10 +172,8 @@ def placed_group(values: Any) -> tuple[int, Group]:
         told: list[Any] = [type(values)]
         for value in values:
             if isinstance(value, np.ndarray):
-                shape = value.shape
-                words.append(ctypes.c_int64.from_address(id(value) + HEAD).value)
-                words += shape
-                told += value.dtype, len(shape), value.flags.num & CONTIGUOUS
+                words += _WORD_AT(id(value) + HEAD).value, *value.shape
+                told += value.dtype, value.ndim, value.flags.num & CONTIGUOUS
             elif isinstance(value, Grouped):
                 address, kind = placed_group(value)
                 words.append(address)
@@ -180,8 +183,8 @@ def placed_group(values: Any) -> tuple[int, Group]:
                 told.append(type(value))
         key = tuple(told)
         kind = _groups.get(key) or _groups.setdefault(key, _new_group(values))
-        held = (ctypes.c_int64 * len(words))(*words)
-        kept["words"], kept["placed"] = held, (ctypes.addressof(held), kind)
+        held = struct.pack(f"{len(words)}q", *words)
+        kept["words"], kept["placed"] = held, (id(held) + BYTES, kind)
     return kept["placed"]
 
 

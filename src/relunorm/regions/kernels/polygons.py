@@ -44,6 +44,9 @@ from relunorm.regions.kernels.polygon_cuts import (
     look,
     sort_out,
 )
+from relunorm.regions.kernels.polygon_cuts import (
+    DEPTH as DEPTH,
+)
 
 #: Returned by `run` when the stack is too small.
 GROW = 1
@@ -97,7 +100,7 @@ def new_search(net: Packed, corners: Array) -> Search:
         np.zeros(1, np.int64),
     )
     pieces.corners[:count] = corners
-    pieces.loops[:count] = range(count)
+    pieces.loops[:count] = np.arange(count)
     pieces.entries[0] = 0, count, count, 0, 0
     return Search(
         pieces,

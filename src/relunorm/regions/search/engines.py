@@ -109,10 +109,8 @@ class PolygonWork(Work):
         return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
 
     def _waiting(self) -> NDArray[np.int64]:
-        from relunorm.regions.kernels.polygon_cuts import DEPTH
-
-        search = self._search
-        return search.pieces.entries[: search.at[self._engine.TOP], DEPTH]
+        engine, search = self._engine, self._search
+        return search.pieces.entries[: search.at[engine.TOP], engine.DEPTH]
 
     def hidden(self) -> int:
         return int(self._search.pieces.hidden[0])

@@ -27,6 +27,9 @@ from relunorm.network import Affine, Network
 from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
 from relunorm.regions.kernels.pack import TOLERANCE, Packed, pack
 
+#: Weights of networks that keep what they were packed to.
+KEPT_WEIGHTS = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class Window:
@@ -75,7 +78,22 @@ class Window:
         return corners
 
     def pack(self, network: Network, by_columns: bool = False) -> Packed:
-        """The network in the window's coordinates, brought to size; see `pack.pack`."""
+        """The network in the window's coordinates, brought to size; see `pack.pack`.
+
+        A small network keeps the last one, for there are many questions about one box.
+        """
+        if self.scale is None:
+            return self._packed(network, by_columns)
+        about = by_columns, self.scale.tobytes(), self.offset.tobytes()
+        last = network.__dict__.get("packed")
+        if last is not None and last[0] == about:
+            return last[1]
+        found = self._packed(network, by_columns)
+        if len(found.weights) <= KEPT_WEIGHTS:
+            network.__dict__["packed"] = about, found
+        return found
+
+    def _packed(self, network: Network, by_columns: bool) -> Packed:
         if self.homogeneous:
             lifted = balanced(homogenized(balanced(network), self.embedding))
             return pack(lifted, None, None, by_columns, sparse=True)
@@ -97,9 +115,17 @@ class Window:
         """Window coordinates to inputs."""
         if self.homogeneous:
             return t[:, :-1] @ self.embedding.T / t[:, -1:]
+        if self._is_plain:
+            return t
         x = t @ self.embedding.T if self.scale is None else t * self.scale
         x += self.offset
         return x
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether the window's coordinates are the inputs."""
+        scale = [] if self.scale is None else self.scale.tolist()
+        return scale == [1.0] * len(self.offset) and not any(self.offset.tolist())
 
 
 def open_window(network: Network, domain: Domain | None) -> Window:

@@ -232,14 +232,17 @@ def _finish(
     part: Work, parts: list[Work], budget: Budget, share: Callable[[Work], None] | None = None
 ) -> None:
     """All that is left of a part but what it shares, unless the budget ends before."""
+    more = part.more()
     for size in budget.sizes(shared=share is not None):
-        if not part.more():
+        if not more:
             return
         if budget.spent:
             budget.stop(budget.spent)
             return
-        if _advance(part, parts, budget, size) and share is not None:
+        more = _advance(part, parts, budget, size)
+        if more and share is not None:
             share(part)
+            more = part.more()
 
 
 def _advance(part: Work, parts: list[Work], budget: Budget, size: int) -> bool:
