@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -95,14 +96,42 @@ def test_the_byte_is_set_when_the_time_is_up():
             waiting.wait(0.001)
 
 
+def _timers():
+    return {thread for thread in threading.enumerate() if thread.name == "relunorm-clock"}
+
+
 def test_the_timer_ends_with_the_watch():
-    before = threading.active_count()
+    before = _timers()
     with Clock(3600).watch():
-        names = [thread for thread in threading.enumerate() if thread.name == "relunorm-clock"]
-        assert names
-    for thread in names:
+        own = _timers() - before
+        assert own
+    for thread in own:
         thread.join(timeout=60)
-    assert threading.active_count() == before
+        assert not thread.is_alive()
+
+
+def test_watches_within_a_watch_share_its_timer():
+    clock, before = Clock(3600), _timers()
+    with clock.watch() as outer:
+        for _ in range(3):
+            with clock.part(3000).watch() as later, clock.part(0.01).watch() as soon:
+                assert len(_timers() - before) == 1
+                while not soon[0]:
+                    time.sleep(0.001)
+                assert not outer[0]
+                assert not later[0]
+
+
+def test_a_watch_right_after_another_is_set_in_time():
+    for _ in range(200):
+        with Clock(3600).watch():
+            pass
+        clock = Clock(3600)
+        with clock.watch():
+            pass
+        with clock.part(0.001).watch() as stop:
+            while not stop[0]:
+                time.sleep(0.0005)
 
 
 def test_a_clock_travels_with_what_is_left():

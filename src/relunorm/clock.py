@@ -65,6 +65,7 @@ class _Source:
         self.read = read
         self.skipped, self.depth, self.since = 0.0, 0, 0.0
         self.lock = threading.Lock()
+        self.timer = _Timer()
 
     def now(self) -> float:
         with self.lock:
@@ -85,6 +86,45 @@ class _Source:
             self.depth -= 1
             if not self.depth:
                 self.skipped += self.read() - self.since
+
+
+class _Timer:
+    """A thread that sets bytes when the time of their clocks is up; there while any is waiting."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.waiting: dict[int, tuple[NDArray[np.uint8], Clock]] = {}
+        self.runs = False
+        self.wakes = -math.inf  # when it looks next, by the clock that is due first
+
+    @contextmanager
+    def setting(self, byte: NDArray[np.uint8], clock: Clock) -> Iterator[None]:
+        """Set the byte when the time is up, if that is before the end of the block."""
+        with self.changed:
+            self.waiting[id(byte)] = byte, clock
+            if not self.runs:
+                self.runs, self.wakes = True, -math.inf
+                name = "relunorm-clock"
+                threading.Thread(target=self._run, daemon=True, name=name).start()
+            elif clock.ends < self.wakes:
+                self.changed.notify()
+        try:
+            yield
+        finally:
+            with self.changed:
+                del self.waiting[id(byte)]
+                if not self.waiting:
+                    self.changed.notify()
+
+    def _run(self) -> None:
+        with self.changed:
+            while self.waiting:
+                due = [(c.left(), c.ends) for byte, c in self.waiting.values() if not byte[0]]
+                wait, self.wakes = min(due, default=(LONGEST_WAIT, math.inf))
+                self.changed.wait(min(wait, LONGEST_WAIT))
+                for byte, clock in self.waiting.values():
+                    byte[0] |= clock.expired()
+            self.runs = False
 
 
 class Clock:
@@ -172,7 +212,8 @@ class Clock:
     def watch(self) -> Iterator[NDArray[np.uint8]]:
         """Lend compiled loops one byte that becomes 1 when the time is up.
 
-        The loops have to release the interpreter (``nogil``), or the timer cannot run.
+        The loops have to release the interpreter (``nogil``), or the timer cannot run. Inside of
+        another watch of the same call, or of a part of it, this costs no thread of its own.
         """
         stop = np.zeros(1, np.uint8)
         if self.expired():
@@ -180,19 +221,8 @@ class Clock:
         if not self.limited or stop[0]:
             yield stop
             return
-        ended = threading.Event()
-
-        def set_when_due() -> None:
-            while not ended.wait(min(self.left(), LONGEST_WAIT)):
-                if self.expired():
-                    stop[0] = 1
-                    return
-
-        threading.Thread(target=set_when_due, daemon=True, name="relunorm-clock").start()
-        try:
+        with self._source.timer.setting(stop, self):
             yield stop
-        finally:
-            ended.set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Monotonic clocks mean nothing elsewhere: the end travels as time of day.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
+from copy import copy
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -33,6 +34,13 @@ class Problem:
         self.reach = reach
         self.maps: tuple[Affine, ...] = tuple(network.maps)
         self.kinks = tuple(Kink.of(layer.activation) for layer in network.layers)
+
+    def on(self, reach: Reach) -> Problem:
+        """The same network over another domain; what was prepared of it is kept."""
+        other = copy(self)
+        other.reach = reach
+        other.__dict__.pop("operations", None)
+        return other
 
     @cached_property
     def absolute(self) -> list[dict[int, Matrix]]:

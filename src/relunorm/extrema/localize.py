@@ -15,6 +15,7 @@ from relunorm import matrix as mx
 from relunorm.arithmetic import rounding
 from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up
 from relunorm.bounds.layers.every_unit import layer_bounds
+from relunorm.bounds.problem import Bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
@@ -38,6 +39,7 @@ class Local:
         fixed: a full input with the fixed coordinates filled in.
         original: the network as it was given, linear stages included.
         bounds: on the units of the original network, layer by layer without linear stages.
+        known: those of the given one, as they were computed; None on the whole space.
     """
 
     given: Network
@@ -46,6 +48,12 @@ class Local:
     fixed: Vector
     original: Network
     bounds: list[tuple[Vector, Vector]] = field(repr=False)
+    known: Bounds | None = field(default=None, repr=False)
+
+    def part(self, box: Box, clock: Clock = NO_LIMIT) -> Local:
+        """The same on a part of the domain, which is a box; sides of length zero are the same."""
+        inner = Box(box.lo[self.free], box.hi[self.free])
+        return _bounded(self.original, self.given, box, inner, self.free, clock, self.known)
 
     @property
     def network(self) -> Network:
@@ -183,24 +191,40 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
         bounds = rounding.unknown_bounds(network)
         return Local(network, None, everything, np.zeros(network.input_size), original, bounds)
     domain.check_dimension(network.input_size)
-    fixed, far = np.array(domain.center), np.abs(domain.outer_ends()).max(axis=0)
-    box = domain.as_box
+    inner, box = domain, domain.as_box
     if box is not None and not (box.lo < box.hi).all():
         free = np.flatnonzero(box.lo < box.hi)
         if len(free):
-            rest = np.where(box.lo < box.hi, 0.0, fixed)
+            rest = np.where(box.lo < box.hi, 0.0, box.center)
             embedding = mx.as_matrix(mx.selection(free, network.input_size).T)
             network = network.restricted(embedding, rest)
-            domain = Box(box.lo[free], box.hi[free])
-            everything = free
+            inner, everything = Box(box.lo[free], box.hi[free]), free
+    return _bounded(original, network, domain, inner, everything, clock)
+
+
+def _bounded(
+    original: Network,
+    given: Network,
+    domain: Domain,
+    inner: Domain,
+    free: NDArray[np.intp],
+    clock: Clock,
+    around: Bounds | None = None,
+) -> Local:
+    """Bound every unit.
+
+    Args:
+        inner: the domain in the coordinates that are free.
+        around: bounds over a domain that holds it.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        bounds, _ = layer_bounds(network, reach_of(domain), clock, solve=True)
-    pairs = list(zip(bounds.lower, bounds.upper, strict=True))
-    if network is not original:
-        rest = np.where(np.isin(np.arange(len(far)), everything), 0.0, far)
-        with np.errstate(over="ignore", invalid="ignore"):
+        bounds, _ = layer_bounds(given, reach_of(inner), clock, solve=True, around=around)
+        pairs = list(zip(bounds.lower, bounds.upper, strict=True))
+        if given is not original:
+            far = np.abs(domain.outer_ends()).max(axis=0)
+            rest = np.where(np.isin(np.arange(len(far)), free), 0.0, far)
             pairs = _of_the_original(original, far, rest, pairs)
-    return Local(network, domain, everything, fixed, original, pairs)
+    return Local(given, inner, free, np.array(domain.center), original, pairs, bounds)
 
 
 def _of_the_original(

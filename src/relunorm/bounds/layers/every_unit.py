@@ -34,6 +34,7 @@ def layer_bounds(
     counts: Sequence[int] | None = None,
     *,
     solve: bool = False,
+    around: Bounds | None = None,
 ) -> tuple[Bounds, tuple[int, ...]]:
     """Bounds of every layer, and how many of its units the linear rule has bounded.
 
@@ -41,11 +42,15 @@ def layer_bounds(
         counts: how many units to bound so, layer by layer, to repeat what a clock has cut short.
         solve: whether units that read the input alone are bounded over a polytope by linear
             programmes, whose multipliers are checked; else over the box around it.
+        around: bounds of the same network over a domain that holds this one.
     """
-    problem = Problem(network, reach)
+    problem = Problem(network, reach) if around is None else around.problem.on(reach)
     bounds, done = Bounds(problem), []
     for index in range(len(network.layers)):
         lower, upper = interval_bounds(problem, bounds, index)
+        if around is not None:
+            lower = np.maximum(lower, around.lower[index])
+            upper = np.minimum(upper, around.upper[index])
         units = np.flatnonzero((lower < 0) & (upper > 0))
         inner = problem.maps[index].sources not in ((), (0,))  # else intervals are as good
         if problem.kinks[index].linear or not (inner or (solve and reach.rows and not index)):

@@ -71,10 +71,10 @@ def branch_and_bound(
                 best.append((value, x))
         return best[-1][0]
 
-    parts = setting.parts(domain, clock)
     upper, done, tapes = 0.0, True, []
-    for part in parts:
-        for window in part.windows:
+    with clock.watch():  # those of all slices
+        every = ((part, w) for part in setting.parts(domain, clock) for w in part.windows)
+        for part, window in every:
             if clock.expired():
                 return Found(*best[-1], np.inf, False)
             search = Slopes(window, norm, part.margin, 0.0, part.contacts, check, listed)

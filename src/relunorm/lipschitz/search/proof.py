@@ -99,7 +99,7 @@ class SlopeProof(Document):
         box_duals: multipliers that prove the box around a polytope.
     """
 
-    SCHEMA: ClassVar[str] = "relunorm.slopes/3"
+    SCHEMA: ClassVar[str] = "relunorm.slopes/4"
     KEYS: ClassVar[frozenset[str]] = frozenset(("network", "domain", "claims"))
 
     digest: str

@@ -30,6 +30,9 @@ from relunorm.network import Affine, Network
 #: With at most so many coordinates, a box in which more units than this change sign is halved.
 FEW_INPUTS, MANY_UNITS = 3, 100
 
+#: A half has seldom less than so many of them, as a power of 1/2: such halves are not bounded.
+HALVING = 0.5
+
 #: A search keeps the least of many bounds on a node, and a replay computes some of them only. In
 #: real numbers they fall from node to node; as computed, one may be above an earlier one by the
 #: rounding of both. So a search claims less than it may, with so many times that rounding.
@@ -89,19 +92,15 @@ class Setting:
         whole = None if domain is None else domain.as_box
         if whole is None or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting: list[tuple[Box, Setting]] = [(whole, self)]
-        done: list[Setting] = []
+        waiting, done = [(whole, self)], []
         while waiting:
             box, part = waiting.pop()
-            k = int(np.argmax(box.hi - box.lo))
-            middle = 0.5 * box.lo[k] + 0.5 * box.hi[k]
-            narrow = not box.lo[k] < middle < box.hi[k]
-            if sum(map(len, part.local.kept)) <= MANY_UNITS or narrow or clock.expired():
+            open_ = sum(map(len, part.local.kept))
+            few = open_ <= MANY_UNITS or clock.expired()
+            pieces = [] if few else _halved(box, int(np.log2(open_ / MANY_UNITS) / HALVING))
+            if not pieces:
                 done.append(part)
-                continue
-            for lo, hi in ((box.lo[k], middle), (middle, box.hi[k])):
-                half = Box(_put(box.lo, k, lo), _put(box.hi, k, hi))
-                waiting.append((half, Setting.of(self.local.original, half, clock)))
+            waiting += [(piece, Setting(part.local.part(piece, clock))) for piece in pieces]
         return done
 
     @cached_property
@@ -159,6 +158,18 @@ class Setting:
         """An upper bound on norms of Jacobians from that of a search."""
         again = 1.0 if replayed else AGAIN
         return round_up(bound + again * matrix_size(self.error, norm), int(8 * again))
+
+
+def _halved(box: Box, times: int) -> list[Box]:
+    """A box halved across its longest side, at least once; nothing where floats end."""
+    k = int(np.argmax(box.hi - box.lo))
+    middle = 0.5 * box.lo[k] + 0.5 * box.hi[k]
+    if not box.lo[k] < middle < box.hi[k]:
+        return []
+    halves = Box(box.lo, _put(box.hi, k, middle)), Box(_put(box.lo, k, middle), box.hi)
+    if times <= 1:
+        return list(halves)
+    return [piece for half in halves for piece in _halved(half, times - 1) or [half]]
 
 
 def _put(vector: Vector, k: int, value: float) -> Vector:

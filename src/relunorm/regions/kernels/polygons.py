@@ -44,9 +44,7 @@ from relunorm.regions.kernels.polygon_cuts import (
     look,
     sort_out,
 )
-from relunorm.regions.kernels.polygon_cuts import (
-    DEPTH as DEPTH,
-)
+from relunorm.regions.kernels.polygon_cuts import DEPTH as DEPTH
 
 #: Returned by `run` when the stack is too small.
 GROW = 1
