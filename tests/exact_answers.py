@@ -44,7 +44,7 @@ def output_at(network: ExactNetwork, point: Sequence[Any]) -> list[Fraction]:
 
 
 def inside(domain: Any, point: Sequence[float]) -> bool:
-    """Whether a float point lies in a box, ball or polytope, judged by its numbers."""
+    """Whether a float point lies in a box, a ball or between flat sides, judged by its numbers."""
     x = whole(point)
     if hasattr(domain, "lo"):
         return all(
@@ -55,7 +55,7 @@ def inside(domain: Any, point: Sequence[float]) -> bool:
         return sum(g * g for g in gaps) <= Fraction(float(domain.reach)) ** 2
     return all(
         sum(a * v for a, v in zip(whole(row), x, strict=True)) <= Fraction(float(rhs))
-        for row, rhs in zip(domain.A, domain.b, strict=True)
+        for row, rhs in zip(*domain.sides, strict=True)
     )
 
 

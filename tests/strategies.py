@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from relunorm import io
 from relunorm.network import Activation, Affine, Layer, Network
 
-#: Endings of files that hold a network as it is: all but the graphs of a framework.
-ARCHIVES = [ending.removeprefix(".") for ending in io.WRITERS if ending not in (".onnx", ".pt2")]
+#: Endings of files in our own layout, which hold a network as it is.
+ARCHIVES = [
+    ending.removeprefix(".")
+    for ending, (module, _) in io.WRITERS.items()
+    if module in ("relunorm.io.npz", "relunorm.io.archive")
+]
 
 ACTIVATIONS = (
     Activation("relu"),

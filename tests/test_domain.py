@@ -278,7 +278,7 @@ def inside(domain: rn.Domain, point: np.ndarray) -> bool:
         return all(lo <= v <= hi for lo, v, hi in ends)
     return all(
         sum((Fraction(a) * v for a, v in zip(row, x, strict=True)), Fraction(0)) <= Fraction(b)
-        for row, b in zip(domain.A.tolist(), domain.b.tolist(), strict=True)
+        for row, b in zip(*(part.tolist() for part in domain.sides), strict=True)
     )
 
 

@@ -38,7 +38,7 @@ def judge_fingerprint(case: Case, out: Outcome) -> None:
     out.unknown += not same and gap == 0
     if same:
         size = max(*magnitudes(net, where.domain), *magnitudes(other, where.domain))
-        shallow = len(net.folded().layers) <= 1 and not isinstance(domain, rn.Polytope)
+        shallow = len(net.folded().layers) <= 1 and (domain is None or domain.rational)
         limit = 0.0 if shallow and net.folded() is net else 1e-13 * size
         out.claim(gap <= limit, f"equal fingerprints, but they differ by {short(gap)}")
 
