@@ -22,7 +22,9 @@ from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.relate import Walk
 from relunorm.forms.relation.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.search.proofs.tape import VERSION
+from relunorm.search.proofs.entries import HEAD
+from relunorm.search.proofs.entries import size as size_of_entry
+from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, VERSION
 from relunorm.stability.bound_proofs import SCHEMA as BOUNDS
 from relunorm.stability.bound_proofs import pack, unpacked
 
@@ -430,11 +432,11 @@ def test_a_changed_tape_on_the_residual_is_refused(searched) -> None:
     tape = unpacked(document["residual"]["search"]["tape"])
     cuts, closed, at = [], [], 1
     while at < len(tape):
-        size = 6
-        if tape[at] in (2.0, 3.0):
-            size += 2 * int(tape[at + 3]) + 2 * int(tape[at + 4]) + int(tape[at + 5])
+        size = HEAD
+        if tape[at] in (CLOSED, FOLDED):
+            size = size_of_entry(*map(int, tape[at + 3 : at + HEAD]))
             closed.append((at, size))
-        elif tape[at] == 1.0:
+        elif tape[at] == CUT:
             cuts.append(at)
         at += size
     assert len(cuts) > 3
@@ -445,7 +447,7 @@ def test_a_changed_tape_on_the_residual_is_refused(searched) -> None:
         if way == 0:
             numbers = np.delete(numbers, slice(at, at + size))
         elif way == 1:
-            numbers = np.delete(numbers, slice(cut, cut + 6))
+            numbers = np.delete(numbers, slice(cut, cut + HEAD))
         elif way == 2:
             side = cut + (4 if numbers[cut + 4] >= 0 else 5)
             numbers[side] = -1.0

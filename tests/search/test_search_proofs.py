@@ -18,6 +18,8 @@ from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
 from relunorm.search.engine import Search
 from relunorm.search.proofs import tape
+from relunorm.search.proofs.entries import HEAD
+from relunorm.search.proofs.entries import size as size_of_entry
 from relunorm.search.proofs.proof import SearchProof
 from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, Tape
 
@@ -170,7 +172,7 @@ def test_open_parts_that_are_changed_are_refused():
         elif way == 1:  # its number is another one's
             numbers[at + 1] += 1e6
         elif way == 2:  # a slope of the wrong sign
-            numbers[at + 6 + units : at + 6 + 2 * units] = -0.5
+            numbers[at + HEAD + units : at + HEAD + 2 * units] = -0.5
         elif way == 3:  # a goal that counts for nothing
             numbers[at + size - 1] = 0.0
         else:  # one of its halves is called empty
@@ -205,10 +207,9 @@ def changed(proof: SearchProof, numbers: np.ndarray) -> SearchProof:
 def entries(tape: np.ndarray) -> list[tuple[int, int]]:
     found, at = [], 1
     while at < len(tape):
-        size = 6
+        size = HEAD
         if tape[at] in (CLOSED, FOLDED):
-            units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
-            size = 6 + 2 * units + 2 * known + goals
+            size = size_of_entry(*map(int, tape[at + 3 : at + HEAD]))
         else:
             assert tape[at] in (CUT, TIGHTENED)
         found.append((at, size))
@@ -246,7 +247,7 @@ def test_a_proof_with_something_missing_or_changed_is_refused():
             units, known = int(numbers[at + 3]), int(numbers[at + 4])
             if not units:
                 continue
-            first = at + 6 + units
+            first = at + HEAD + units
             numbers[first : first + units] = 1.5 if rng.random() < 0.5 else -0.5
             del known
         elif way == 4:  # weights of the goals that are none

@@ -20,6 +20,8 @@ from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
 from relunorm.questions.vnnlib import parse_vnnlib
+from relunorm.search.proofs.entries import HEAD
+from relunorm.search.proofs.entries import size as size_of_entry
 from relunorm.search.proofs.proof import SearchProof
 from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, Tape
 from relunorm.sweep import tasks
@@ -156,9 +158,9 @@ def test_no_entry_of_any_task_can_be_left_out():
     assert proof.verify(network).holds
     at, entries = 1, []
     while at < len(tape):
-        size = 6
+        size = HEAD
         if tape[at] in (CLOSED, FOLDED):
-            size += int(2 * tape[at + 3] + 2 * tape[at + 4] + tape[at + 5])
+            size = size_of_entry(*map(int, tape[at + 3 : at + HEAD]))
         if tape[at] in (CUT, CLOSED, FOLDED):
             entries.append((at, size))
         at += size

@@ -26,7 +26,8 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Array, Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
-from relunorm.search.proofs.tape import CLOSED, BrokenTape
+from relunorm.search.proofs.entries import HEAD, entry
+from relunorm.search.proofs.tape import BrokenTape
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +128,14 @@ def bound_goals(folded: Folded, steps: int, clock: Clock) -> tuple[float, Array]
     lower, upper = np.concatenate(folded.bounds.lower), np.concatenate(folded.bounds.upper)
     units = np.flatnonzero((lower < 0) & (upper > 0))
     tilts = np.concatenate(tilt, axis=1)[:, units]
-    tape, starts = [], [0]
+    none = np.zeros(0)
+    tape = []
     for q, (first, last) in enumerate(pairwise(firsts)):
         row = first + int(value[first:last].argmin())
-        head = [CLOSED, 0.0, float(q), float(len(units)), 0.0, float(last - first)]
-        tape += [np.array(head), units, tilts[row], np.eye(last - first)[row - first]]
-        starts.append(starts[-1] + 6 + 2 * len(units) + last - first)
-    whole = np.concatenate(tape)
-    return proved_goals(folded, whole, np.array(starts[:-1])), whole
+        weights = np.eye(last - first)[row - first]
+        tape.append(entry(0, q, units, tilts[row], none, none, weights))
+    whole, starts = np.concatenate(tape), np.cumsum([0, *map(len, tape[:-1])])
+    return proved_goals(folded, whole, starts), whole
 
 
 def proved_goals(folded: Folded, tape: Array, entries: NDArray[np.int64]) -> float:
@@ -149,10 +150,10 @@ def proved_goals(folded: Folded, tape: Array, entries: NDArray[np.int64]) -> flo
     rule = default_tilt(np.concatenate(bounds.lower), np.concatenate(bounds.upper))
     best = np.full(len(folded.groups), np.inf)
     for at in entries.tolist():
-        _, number, q, units, known, goals = tape[at : at + 6]
-        count, group = int(units), int(q)
-        names, tilt = tape[at + 6 : at + 6 + count], tape[at + 6 + count : at + 6 + 2 * count]
-        weights = tape[at + 6 + 2 * count : at + 6 + 2 * count + int(goals)]
+        _, number, q, units, known, goals = tape[at : at + HEAD]
+        group, count = int(q), int(units)
+        sizes = np.cumsum([count, count, int(goals)])
+        names, tilt, weights, _ = np.split(tape[at + HEAD :], sizes)
         fine = number == known == 0 and group == q and 0 <= group < len(best)
         fine = fine and goals == firsts[group + 1] - firsts[group]
         fine = fine and sorted(weights) == [0.0] * (len(weights) - 1) + [1.0]

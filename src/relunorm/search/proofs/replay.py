@@ -25,7 +25,7 @@ from relunorm.network import Network
 from relunorm.search.chunk import Space
 from relunorm.search.folding import Folded, Start, proved_goals
 from relunorm.search.halves import half, move_down, push, straightened, topmost
-from relunorm.search.proofs.entries import load, size
+from relunorm.search.proofs.entries import HEAD, load, size
 from relunorm.search.proofs.tape import CLOSED, CUT, FOLDED, TIGHTENED, VERSION, BrokenTape
 from relunorm.search.root import first_node, whole_node
 
@@ -93,8 +93,8 @@ def record(pieces: Iterable[Array]) -> Record:
 
 
 def _table(tape: Array, at: NDArray[np.int64], twice: str) -> tuple[Array, Array]:
-    """Entries of six numbers by the number of their node, and the four behind it."""
-    table = np.array([tape[i + 1 : i + 6] for i in at]).reshape(-1, 5)
+    """Entries that are a head alone by the number of their node, and the four behind it."""
+    table = np.array([tape[i + 1 : i + HEAD] for i in at]).reshape(-1, HEAD - 1)
     table = table[np.argsort(table[:, 0], kind="stable")]
     if (np.diff(table[:, 0]) == 0).any():
         raise BrokenTape(twice)
@@ -107,13 +107,13 @@ def _entries(tape: Array) -> tuple[NDArray[np.int64], ...] | None:
     found: dict[float, list[int]] = {CUT: [], TIGHTENED: [], CLOSED: []}
     while at < len(tape):
         mark = CLOSED if tape[at] == FOLDED else float(tape[at])
-        if mark not in found or at + 6 > len(tape):
+        if mark not in found or at + HEAD > len(tape):
             return None
         found[mark].append(at)
-        counts = [int(v) for v in tape[at + 3 : at + 6]] if mark == CLOSED else [0, 0, 0]
-        if min(counts) < 0:
+        counts = [int(v) for v in tape[at + 3 : at + HEAD]] if mark == CLOSED else []
+        if min(counts, default=0) < 0:
             return None
-        at += size(*counts)
+        at += size(*counts) if counts else HEAD
         if at > len(tape):
             return None
     return tuple(np.array(places, dtype=np.int64) for places in found.values())
