@@ -123,7 +123,7 @@ class Job:
                     reduced = replace(loose, loosely=True)
         else:  # pow2 promises the same bits, and multiplying linear stages out would round
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
-        result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
+        result, facts = self._shape(reduced, ranges, reach)
         if self.dtype == "float32":
             result = to_single(result)
         certificate = None
@@ -132,6 +132,21 @@ class Job:
             with suppress(TimeLimitError):  # then there is none
                 certificate = self._certificate(result, reach, forced)
         return reduced, result, facts, certificate
+
+    def _shape(
+        self, reduced: Reduced, ranges: list[Range], reach: Reach | None
+    ) -> tuple[Network, dict[str, Any]]:
+        """Put the (reduced) network into the form; what is guaranteed about the result."""
+        network, shape = reduced.network, FORMS[self.form]
+        given = ()
+        if shape.needs_domain and reach is not None:
+            given = inherit(reduced, ranges, reach), reach
+        if shape.make is None or (shape.needs_domain and not given):
+            return network, {}
+        chosen = {name: getattr(self, name) for name in shape.options}
+        result = shape.make(network, *given, **chosen)
+        facts = shape.facts(result, reach).to_dict() if shape.facts and reach is not None else {}
+        return result, facts
 
     def _channels(self, structure: Structure, straight: Straight) -> Reduced:
         """Whole channels removed, so that the structure stays."""
@@ -155,12 +170,7 @@ class Job:
         if not FORMS[self.form].quick:
             return kept, self.network, {}, None
         given = Reduced.whole(self.network if self.form == "pow2" else self.base)
-        return (
-            kept,
-            _shape(self.form, given, [], None, split=self.split, pure=self.pure)[0],
-            {},
-            None,
-        )
+        return kept, self._shape(given, [], None)[0], {}, None
 
     def unchanged(self) -> Made:
         """The network as it was given, with the certificate that it is itself if there is time."""
@@ -233,28 +243,6 @@ def _spending(job: Job, wanted: bool, eps: float, rational: ShallowForm | None) 
             return made
         budget = 0.9 * budget * eps / bound if attempt < 6 else 0.0
     return job.run(wanted, 0.0, rational)
-
-
-def _shape(
-    form: str,
-    reduced: Reduced,
-    ranges: list[Range],
-    reach: Reach | None,
-    *,
-    split: bool,
-    pure: bool,
-) -> tuple[Network, dict[str, Any]]:
-    """Put the (reduced) network into the form; what is guaranteed about the result."""
-    network, shape = reduced.network, FORMS[form]
-    given = ()
-    if shape.needs_domain and reach is not None:
-        given = inherit(reduced, ranges, reach), reach
-    if shape.make is None or (shape.needs_domain and not given):
-        return network, {}
-    chosen = {"split": split, "pure": pure}
-    result = shape.make(network, *given, **{k: v for k, v in chosen.items() if k in shape.options})
-    facts = shape.facts(result, reach).to_dict() if shape.facts and reach is not None else {}
-    return result, facts
 
 
 def inherit(reduced: Reduced, ranges: list[Range], reach: Reach) -> list[Range]:

@@ -25,6 +25,7 @@ class Shape:
             001: padding makes the constraints of these forms vacuous).
         needs_domain: whether thresholds lie within what reaches a unit over the domain.
         quick: whether it needs no bounds and takes no longer than reading the network.
+        options: the settings of `normalize` that it has; `make` is told them (`forms.shaping`).
     """
 
     make: Callable[..., Network] | None = None
