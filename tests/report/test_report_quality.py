@@ -15,6 +15,7 @@ from relunorm.clock import INTERRUPTED, Clock
 from relunorm.network.head import Head, Step
 from relunorm.report import runner
 from relunorm.report.case import make_case
+from relunorm.report.registry import SECTIONS
 from relunorm.report.sections import advice, line, quality, regions, robustness, sensitivity
 
 RNG = np.random.default_rng(0)
@@ -257,7 +258,7 @@ def test_what_only_lacked_time_is_told_at_once(why: str) -> None:
     items = advice.advise(sections, case(classes=list(NAMES)), 1.0)
     assert [item["topic"] for item in items if item["topic"] != "open"] == ["time"]
     assert {item["text"].split(":")[0] for item in items if item["topic"] == "open"} == {
-        sections[name]["title"] for name in ("network", "quality")
+        section.title for section in SECTIONS if not section.more
     }
 
 
