@@ -122,6 +122,31 @@ def test_watches_within_a_watch_share_its_timer():
                 assert not later[0]
 
 
+def test_ctrl_c_while_a_timer_starts_leaves_none(monkeypatch):
+    clock, start = Clock(3600), threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    before = _timers()
+    with pytest.raises(KeyboardInterrupt), clock.watch():
+        pass
+    for thread in _timers() - before:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+def test_a_timer_ends_once_all_it_waits_for_is_due():
+    before = _timers()
+    with Clock(0.01).watch() as stop:
+        for thread in _timers() - before:
+            thread.join(timeout=60)
+            assert not thread.is_alive()
+        assert stop[0]
+
+
 def test_a_watch_right_after_another_is_set_in_time():
     for _ in range(200):
         with Clock(3600).watch():

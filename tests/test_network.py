@@ -338,3 +338,13 @@ def test_complex_numbers_and_text_are_refused(sparse) -> None:
     for inputs in (np.zeros((1, 2)) + 1j, np.array([["0", "1"]], dtype=object)):
         with pytest.raises(InvalidInputError, match="not an array of numbers"):
             net(inputs)
+
+
+def test_a_sparse_matrix_of_the_caller_may_be_written_to_afterwards():
+    own = sp.csr_array((np.array([1.0, -2.0]), np.array([0, 30]), np.array([0, 2])), (1, 40))
+    rn.Affine({0: own}, np.zeros(1))
+    own.indices[:] = 5
+    layer = rn.Layer(rn.Affine({0: own}, np.array([0.5])))
+    net = rn.Network([layer], rn.Affine({1: np.ones((1, 1))}, np.zeros(1)), input_shape=40)
+    assert rn.lipschitz(net, rn.Box.cube(40)).upper == pytest.approx(1.0)
+    assert net(np.full((1, 40), -1.0)) == 1.5

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 import signal
 import threading
 import time
@@ -65,7 +66,13 @@ class _Source:
         self.read = read
         self.skipped, self.depth, self.since = 0.0, 0, 0.0
         self.lock = threading.Lock()
-        self.timer = _Timer()
+        self._timer = _Timer()
+
+    @property
+    def timer(self) -> _Timer:
+        if self._timer.process != os.getpid():  # threads do not come along to a fork
+            self._timer = _Timer()
+        return self._timer
 
     def now(self) -> float:
         with self.lock:
@@ -92,6 +99,7 @@ class _Timer:
     """A thread that sets bytes when the time of their clocks is up; there while any is waiting."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self.changed = threading.Condition()
         self.waiting: dict[int, tuple[NDArray[np.uint8], Clock]] = {}
         self.runs = False
@@ -100,30 +108,34 @@ class _Timer:
     @contextmanager
     def setting(self, byte: NDArray[np.uint8], clock: Clock) -> Iterator[None]:
         """Set the byte when the time is up, if that is before the end of the block."""
-        with self.changed:
-            self.waiting[id(byte)] = byte, clock
-            if not self.runs:
-                self.runs, self.wakes = True, -math.inf
-                name = "relunorm-clock"
-                threading.Thread(target=self._run, daemon=True, name=name).start()
-            elif clock.ends < self.wakes:
-                self.changed.notify()
         try:
+            self._add(byte, clock)
             yield
         finally:
             with self.changed:
-                del self.waiting[id(byte)]
+                self.waiting.pop(id(byte), None)
                 if not self.waiting:
                     self.changed.notify()
+
+    def _add(self, byte: NDArray[np.uint8], clock: Clock) -> None:
+        with self.changed:
+            self.waiting[id(byte)] = byte, clock
+            if not self.runs:
+                self.wakes = -math.inf
+                threading.Thread(target=self._run, daemon=True, name="relunorm-clock").start()
+                self.runs = True
+            elif clock.ends < self.wakes:
+                self.changed.notify()
 
     def _run(self) -> None:
         with self.changed:
             while self.waiting:
-                due = [(c.left(), c.ends) for byte, c in self.waiting.values() if not byte[0]]
-                wait, self.wakes = min(due, default=(LONGEST_WAIT, math.inf))
+                wait, self.wakes = min((c.left(), c.ends) for _, c in self.waiting.values())
                 self.changed.wait(min(wait, LONGEST_WAIT))
-                for byte, clock in self.waiting.values():
-                    byte[0] |= clock.expired()
+                for byte, clock in list(self.waiting.values()):
+                    if clock.expired():
+                        byte[0] = 1
+                        del self.waiting[id(byte)]
             self.runs = False
 
 

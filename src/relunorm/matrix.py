@@ -26,8 +26,7 @@ DENSE_ABOVE = 0.25
 def as_matrix(matrix: Any) -> Matrix:
     """A dense C-contiguous or a canonical CSR ``float64`` matrix, copied only where needed."""
     if sp.issparse(matrix):
-        floats = as_floats(matrix)
-        return _canonical(floats if type(floats) is sp.csr_array else sp.csr_array(floats))
+        return _canonical(sp.csr_array(as_floats(matrix)))
     return np.ascontiguousarray(as_floats(matrix))
 
 
@@ -224,6 +223,12 @@ def same(left: Matrix, right: Matrix) -> bool:
         difference = sp.csr_array(left) - sp.csr_array(right)
         return not np.any(difference.data)
     return bool(np.array_equal(left, right))
+
+
+def is_canonical(matrix: sp.csr_array) -> bool:
+    """Whether it holds floats with sorted indices, no duplicates and no explicit zeros."""
+    fits = matrix.dtype == np.float64 and matrix.has_canonical_format
+    return bool(fits and (not matrix.nnz or matrix.data.all()))
 
 
 def _canonical(matrix: sp.csr_array) -> sp.csr_array:

@@ -11,6 +11,7 @@ import pytest
 
 from relunorm.compiled.groups import group, views
 from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.compiled.language import kinds
 from relunorm.compiled.operations import placed
 
 
@@ -123,3 +124,17 @@ def test_what_has_no_address_is_refused(wrong: dict[str, Any]) -> None:
         TypeError, match=r"contiguous arrays|cannot take Outer.count, which is float32"
     ):
         first(outer(0)._replace(**wrong))
+
+
+def test_a_group_that_is_placed_meanwhile_keeps_its_words(monkeypatch):
+    whole, word_at, others = outer(0), kinds._WORD_AT, []
+
+    def meanwhile(address: int) -> Any:  # as another thread may
+        if not others:
+            others.append(None)
+            others[0] = kinds.placed_group(whole)
+        return word_at(address)
+
+    monkeypatch.setattr(kinds, "_WORD_AT", meanwhile)
+    assert kinds.placed_group(whole) is others[0]
+    assert kinds.placed_group(whole) is others[0]

@@ -92,7 +92,7 @@ def _pack(given: tuple[Any, ...], words: list[Any], key: list[Any]) -> None:
             words.append(id(value))
             key += value.dtype, value.ndim
         elif isinstance(value, Grouped):
-            address, kind = placed_group(value)
+            address, kind, _ = placed_group(value)
             words.append(address)
             key.append(id(kind))
         elif isinstance(value, tuple):

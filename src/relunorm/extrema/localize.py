@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.arithmetic import rounding
 from relunorm.arithmetic.floats import TINY, gamma, rounded_down, rounded_up
-from relunorm.bounds.layers.every_unit import layer_bounds
-from relunorm.bounds.problem import Bounds
+from relunorm.bounds.layers.every_unit import Around, layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
@@ -24,6 +23,9 @@ from relunorm.network import Affine, Layer, Network, substitute, whole
 
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
 FOLD_UNITS = 4000
+
+#: Of so many numbers at most, which units stay is kept as a dense matrix: products are quicker.
+SELECTED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,8 @@ class Local:
         fixed: a full input with the fixed coordinates filled in.
         original: the network as it was given, linear stages included.
         bounds: on the units of the original network, layer by layer without linear stages.
-        known: those of the given one, as they were computed; None on the whole space.
+        known: those of the given one as they were computed, and what was prepared for that; None
+            on the whole space.
     """
 
     given: Network
@@ -48,7 +51,7 @@ class Local:
     fixed: Vector
     original: Network
     bounds: list[tuple[Vector, Vector]] = field(repr=False)
-    known: Bounds | None = field(default=None, repr=False)
+    known: Around | None = field(default=None, repr=False)
 
     def part(self, box: Box, clock: Clock = NO_LIMIT) -> Local:
         """The same on a part of the domain, which is a box; sides of length zero are the same."""
@@ -209,22 +212,23 @@ def _bounded(
     inner: Domain,
     free: NDArray[np.intp],
     clock: Clock,
-    around: Bounds | None = None,
+    around: Around | None = None,
 ) -> Local:
     """Bound every unit.
 
     Args:
         inner: the domain in the coordinates that are free.
-        around: bounds over a domain that holds it.
+        around: what is known over a domain that holds it.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         bounds, _ = layer_bounds(given, reach_of(inner), clock, solve=True, around=around)
-        pairs = list(zip(bounds.lower, bounds.upper, strict=True))
+        own = pairs = list(zip(bounds.lower, bounds.upper, strict=True))
         if given is not original:
             far = np.abs(domain.outer_ends()).max(axis=0)
             rest = np.where(np.isin(np.arange(len(far)), free), 0.0, far)
             pairs = _of_the_original(original, far, rest, pairs)
-    return Local(given, inner, free, np.array(domain.center), original, pairs, bounds)
+    known = bounds.problem, own
+    return Local(given, inner, free, np.array(domain.center), original, pairs, known)
 
 
 def _of_the_original(
@@ -302,7 +306,8 @@ def fold_stable(
             layers.append(Layer(Affine(rows, affine.bias[kept]), layer.activation, layer.name))
             terms: dict[int, Any] = dict(line.terms)
             chosen = mx.selection(kept, layer.width).T
-            terms[len(layers)] = chosen.toarray() if plain else mx.as_matrix(chosen)
+            dense = plain and layer.width * len(kept) <= SELECTED
+            terms[len(layers)] = chosen.toarray() if dense else mx.as_matrix(chosen)
             line = Affine(terms, line.bias)
         expressed.append(line)
     output = substitute(network.output, expressed)

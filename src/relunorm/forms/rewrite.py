@@ -234,7 +234,8 @@ def one_hot(targets: NDArray[np.intp], factors: Vector, size: int) -> sp.csr_arr
     used = (targets >= 0) & (factors != 0)
     ends = np.concatenate([[0], np.cumsum(used)])
     hot = sp.csr_array((factors[used], targets[used], ends), (len(targets), size))
-    return mx.frozen(mx.as_matrix(hot))
+    hot.has_canonical_format = True
+    return mx.frozen(hot)
 
 
 def total(parts: Sequence[Affine]) -> Affine:

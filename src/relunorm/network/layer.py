@@ -247,6 +247,8 @@ def _own(matrix: Any) -> Matrix:
         flags = matrix.flags
         if flags.c_contiguous and not flags.writeable:
             return matrix
+    if type(matrix) is sp.csr_array and mx.is_frozen(matrix) and mx.is_canonical(matrix):
+        return matrix
     matrix = matrix if sp.issparse(matrix) else np.asarray(matrix)
     own = mx.as_matrix(matrix)
     if mx.is_frozen(own):

@@ -20,6 +20,9 @@ from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
+#: A network on a domain, and bounds of its units, layer by layer.
+Around = tuple[Problem, list[tuple[Vector, Vector]]]
+
 #: Units of a layer keep their intervals where the rule would take more multiplications than this.
 MOST_WORK = 4e10
 
@@ -34,7 +37,7 @@ def layer_bounds(
     counts: Sequence[int] | None = None,
     *,
     solve: bool = False,
-    around: Bounds | None = None,
+    around: Around | None = None,
 ) -> tuple[Bounds, tuple[int, ...]]:
     """Bounds of every layer, and how many of its units the linear rule has bounded.
 
@@ -42,15 +45,15 @@ def layer_bounds(
         counts: how many units to bound so, layer by layer, to repeat what a clock has cut short.
         solve: whether units that read the input alone are bounded over a polytope by linear
             programmes, whose multipliers are checked; else over the box around it.
-        around: bounds of the same network over a domain that holds this one.
+        around: what is known of the same network over a domain that holds this one.
     """
-    problem = Problem(network, reach) if around is None else around.problem.on(reach)
+    problem = Problem(network, reach) if around is None else around[0].on(reach)
     bounds, done = Bounds(problem), []
     for index in range(len(network.layers)):
         lower, upper = interval_bounds(problem, bounds, index)
         if around is not None:
-            lower = np.maximum(lower, around.lower[index])
-            upper = np.minimum(upper, around.upper[index])
+            low, high = around[1][index]
+            lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         units = np.flatnonzero((lower < 0) & (upper > 0))
         inner = problem.maps[index].sources not in ((), (0,))  # else intervals are as good
         if problem.kinks[index].linear or not (inner or (solve and reach.rows and not index)):

@@ -161,10 +161,11 @@ def number_kind(value: Any) -> Number:
 _groups: dict[tuple[Any, ...], Group] = {}
 
 
-def placed_group(values: Any) -> tuple[int, Group]:
-    """Where what a group holds is written down, and its kind; kept with the group.
+def placed_group(values: Any) -> tuple[int, Group, bytes]:
+    """Where what a group holds is written down, its kind, and what is there; kept with the group.
 
     Groups of equal kinds share one object. It is looked up by what fields tell at once (`told`).
+    Of threads that write down one group at once the first one's words are kept, for all of them.
     """
     kept = values.__dict__
     if "placed" not in kept:
@@ -175,7 +176,7 @@ def placed_group(values: Any) -> tuple[int, Group]:
                 words += _WORD_AT(id(value) + HEAD).value, *value.shape
                 told += value.dtype, value.ndim, value.flags.num & CONTIGUOUS
             elif isinstance(value, Grouped):
-                address, kind = placed_group(value)
+                address, kind, _ = placed_group(value)
                 words.append(address)
                 told.append(id(kind))
             else:
@@ -184,7 +185,7 @@ def placed_group(values: Any) -> tuple[int, Group]:
         key = tuple(told)
         kind = _groups.get(key) or _groups.setdefault(key, _new_group(values))
         held = struct.pack(f"{len(words)}q", *words)
-        kept["words"], kept["placed"] = held, (id(held) + BYTES, kind)
+        return kept.setdefault("placed", (id(held) + BYTES, kind, held))
     return kept["placed"]
 
 

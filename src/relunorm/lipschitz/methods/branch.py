@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,7 @@ from relunorm.lipschitz.methods.points import at_point
 from relunorm.lipschitz.norms import matrix_size, operator_norms, round_up
 from relunorm.lipschitz.search.setting import Setting
 from relunorm.lipschitz.search.slopes import Slopes, compile_kernels
+from relunorm.lipschitz.search.windows import Window
 from relunorm.matrix import Vector
 from relunorm.search.proofs.tape import Tape
 
@@ -73,9 +75,8 @@ def branch_and_bound(
 
     upper, done, tapes = 0.0, True, []
     with clock.watch():  # those of all slices
-        every = ((part, w) for part in setting.parts(domain, clock) for w in part.windows)
-        for part, window in every:
-            if clock.expired():
+        for part, window in _windows(setting.parts(domain, clock), clock):
+            if window is None:
                 return Found(*best[-1], np.inf, False)
             search = Slopes(window, norm, part.margin, 0.0, part.contacts, check, listed)
             while not (search.finished or clock.expired()):
@@ -87,6 +88,13 @@ def branch_and_bound(
             done = done and search.finished
             tapes.append(search.proof())
     return Found(*best[-1], upper, done, tuple(tapes))
+
+
+def _windows(parts: list[Setting], clock: Clock) -> Iterator[tuple[Setting, Window | None]]:
+    """Every window of every part; None once the time is up."""
+    for part in parts:
+        for window in [None] if clock.expired() else part.windows:
+            yield part, None if clock.expired() else window
 
 
 def enumeration(

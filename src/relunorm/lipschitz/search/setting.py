@@ -30,9 +30,6 @@ from relunorm.network import Affine, Network
 #: With at most so many coordinates, a box in which more units than this change sign is halved.
 FEW_INPUTS, MANY_UNITS = 3, 100
 
-#: A half has seldom less than so many of them, as a power of 1/2: such halves are not bounded.
-HALVING = 0.5
-
 #: A search keeps the least of many bounds on a node, and a replay computes some of them only. In
 #: real numbers they fall from node to node; as computed, one may be above an earlier one by the
 #: rounding of both. So a search claims less than it may, with so many times that rounding.
@@ -88,19 +85,28 @@ class Setting:
         return None if self.polytope is None else self.polytope.domain.half_spaces
 
     def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
-        """The domain in parts on which few units change sign, if it is a box in a small space."""
+        """The domain in parts on which few units change sign, if it is a box in a small space.
+
+        Units that change sign on a box are about as many as its longest sides are long, so crowded
+        boxes are halved several times before their pieces are bounded.
+        """
         whole = None if domain is None else domain.as_box
         if whole is None or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting, done = [(whole, self)], []
+        waiting, done, sides = [(whole, self)], [], len(self.local.free)
         while waiting:
             box, part = waiting.pop()
             open_ = sum(map(len, part.local.kept))
-            few = open_ <= MANY_UNITS or clock.expired()
-            pieces = [] if few else _halved(box, int(np.log2(open_ / MANY_UNITS) / HALVING))
-            if not pieces:
+            times = sides * np.log2(max(open_, 1) / MANY_UNITS)
+            pieces = _halved(box, int(times)) if times > 0.0 and not clock.expired() else []
+            found = []
+            for piece in pieces:
+                if not clock.expired():
+                    found.append((piece, Setting(part.local.part(piece, clock))))
+            if pieces and len(found) == len(pieces):
+                waiting += found
+            else:
                 done.append(part)
-            waiting += [(piece, Setting(part.local.part(piece, clock))) for piece in pieces]
         return done
 
     @cached_property
