@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from relunorm.compiled.jit import kernel
 from relunorm.compiled.products import add_product
@@ -14,10 +15,14 @@ def _multiply(a, b, c, m, k, n):  # type: ignore[no-untyped-def]
 
 
 def _matrix(array: np.ndarray, at: int, wide: int, rows: int, columns: int) -> np.ndarray:
-    return np.lib.stride_tricks.as_strided(array[at:], (rows, columns), (8 * wide, 8))
+    one = array.itemsize
+    return np.lib.stride_tricks.as_strided(array[at:], (rows, columns), (one * wide, one))
 
 
-def test_products_are_added_in_place_and_nothing_beside_them_changes() -> None:
+@pytest.mark.parametrize(("dtype", "off"), [(np.float64, 1e-13), (np.float32, 1e-4)])
+def test_products_are_added_in_place_and_nothing_beside_them_changes(
+    dtype: type, off: float
+) -> None:
     rng = np.random.default_rng(0)
     sizes = (
         (3, 4, 5),
@@ -29,10 +34,13 @@ def test_products_are_added_in_place_and_nothing_beside_them_changes() -> None:
         (5, 17, 31),
         (4, 0, 9),
     )
-    for m, k, n in (*sizes, (9, 11, 16), (8, 8, 25), (13, 20, 7)):
-        a, b, c = (rng.normal(size=3000) for _ in range(3))
+    for m, k, n in (*sizes, (9, 11, 16), (8, 8, 25), (13, 20, 7), (5, 9, 40)):
+        a, b, c = (rng.normal(size=3000).astype(dtype) for _ in range(3))
         expected = c.copy()
         left, right = _matrix(a, 2, k + 1, m, k), _matrix(b, 3, n + 2, k, n)
         _matrix(expected, 1, n + 3, m, n)[:] += left @ right
         _multiply(a, b, c, m, k, n)
-        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(c, expected, rtol=0, atol=off)
+        untouched = np.ones(len(c), dtype=bool)
+        _matrix(untouched, 1, n + 3, m, n)[:] = False
+        assert (c[untouched] == expected[untouched]).all()

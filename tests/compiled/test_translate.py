@@ -13,7 +13,7 @@ import pytest
 
 from relunorm.compiled.jit import inner, kernel, kernel_part, loose_part
 from relunorm.compiled.language.kinds import KernelError
-from relunorm.compiled.operations import eight, keep, leading_zeros
+from relunorm.compiled.operations import eight, keep, lanes, leading_zeros, spread, width
 
 LIMIT = 7
 PAIR = (2, 0.5)
@@ -277,6 +277,41 @@ def test_eight_numbers_at_once(seed):
 
 
 @kernel
+def side_by_side(row, factor, out):
+    wide, top = width(row), spread(factor, row)
+    total = spread(0.0, row)
+    for k in range(0, len(row), wide):
+        some = min(len(row) - k, wide)
+        one = lanes(row, k, some)
+        total += row[0] * one - one / 3.0
+        keep(out, k, some, np.where(one > 0.25, np.maximum(abs(one), top), -one))
+    return np.sum(total), np.max(total), float(np.any(total > 2.0)), wide
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("length", [3, 16, 37])
+def test_as_many_numbers_at_once_as_64_bytes_hold(length, dtype):
+    row = np.random.default_rng(length).normal(size=length).astype(dtype)
+    ours, theirs = np.zeros_like(row), np.zeros_like(row)
+    total, *rest = side_by_side(row, 0.3, ours)
+    wanted, *others = side_by_side.py_func(row, 0.3, theirs)
+    assert (ours == theirs).all()
+    assert rest[-1] == 64 // row.itemsize
+    tolerance = 100 * np.finfo(dtype).eps
+    np.testing.assert_allclose([total, *rest], [wanted, *others], rtol=tolerance, atol=tolerance)
+
+
+@kernel
+def single_by_double(x):
+    return np.max(lanes(x) * float(x[0]))
+
+
+@kernel
+def lanes_of_words(x):
+    return np.max(lanes(x))
+
+
+@kernel
 def one_of_eight(x):
     return float(eight(x))
 
@@ -327,6 +362,8 @@ def strided(x):
         (one_of_eight, np.ones(8), "eight float64 is not float64"),
         (chosen_once, np.ones(8), "of one there is if"),
         (eight_narrow, np.ones(8, np.float32), "a row of float64"),
+        (single_by_double, np.ones(16, np.float32), "float64 does not fit sixteen float32"),
+        (lanes_of_words, np.ones(8, np.int64), "a row of floats"),
         (arithmetic, "text", "cannot take str"),
         (float_index, np.ones(6)[::2], "contiguous"),
         (float_index, np.ones(3, complex), "complex128"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ from relunorm.compiled.language.kinds import (
     ENTRIES,
     FLOATS,
     INT,
-    MASK,
+    LANES,
+    MASKS,
     REAL,
     SINGLE,
     WORD,
     Array,
     Group,
     KernelError,
+    Lanes,
     Number,
     Tuple,
 )
@@ -138,30 +140,38 @@ def _sign(body: Any, value: Value) -> Value:
     return Value(kind, (body.select(moved, unit, part, kind.llvm),))
 
 
-def _of_eights(name: str) -> Operation:
+def _of_lanes(name: str) -> Operation:
     """What NumPy does entry by entry."""
 
     def make(body: Any, *values: Value) -> Value:
-        parts = [body.convert(value, EIGHT).parts[0] for value in values]
-        return Value(EIGHT, (body.intrinsic(name, EIGHT.llvm, *parts),))
+        kind = body.common(*values)
+        kind = kind if isinstance(kind, Lanes) else EIGHT
+        parts = [body.convert(value, kind).parts[0] for value in values]
+        return Value(kind, (body.intrinsic(name, kind.llvm, *parts),))
 
     return make
 
 
+def _lanes_kind(value: Value, known: Iterable[Lanes], refusal: str) -> Lanes:
+    if isinstance(value.kind, Lanes) and value.kind in known:
+        return value.kind
+    raise KernelError(refusal)
+
+
 def _where(body: Any, mask: Value, one: Value, other: Value) -> Value:
-    if mask.kind is not MASK:
-        raise KernelError("np.where chooses between eight numbers; of one there is if")
-    a, b = (body.convert(value, EIGHT).parts[0] for value in (one, other))
-    text = f"select {MASK.llvm} {mask.parts[0]}, {EIGHT.llvm} {a}, {EIGHT.llvm} {b}"
-    return body.value(EIGHT, text)
+    refusal = "np.where chooses between numbers side by side; of one there is if"
+    chosen = _lanes_kind(mask, MASKS.values(), refusal)
+    kind = next(kind for kind in LANES.values() if kind.count == chosen.count)
+    a, b = (body.convert(value, kind).parts[0] for value in (one, other))
+    text = f"select {chosen.llvm} {mask.parts[0]}, {kind.llvm} {a}, {kind.llvm} {b}"
+    return body.value(kind, text)
 
 
 def _any(body: Any, mask: Value) -> Value:
-    if mask.kind is not MASK:
-        raise KernelError("np.any asks eight truth values")
-    body.program.declared["any"] = "declare i1 @llvm.vector.reduce.or.v8i1(<8 x i1>)"
-    text = f"call i1 @llvm.vector.reduce.or.v8i1({MASK.llvm} {mask.parts[0]})"
-    return body.value(BOOL, text)
+    kind = _lanes_kind(mask, MASKS.values(), "np.any asks truth values side by side")
+    name = f"@llvm.vector.reduce.or.v{kind.count}i1"
+    body.program.declared[name] = f"declare i1 {name}({kind.llvm})"
+    return body.value(BOOL, f"call i1 {name}({kind.llvm} {mask.parts[0]})")
 
 
 def eight(given: Any, at: int = 0, count: int = 8) -> Any:
@@ -171,66 +181,111 @@ def eight(given: Any, at: int = 0, count: int = 8) -> Any:
     """
     if not np.ndim(given):
         return np.full(8, float(given))
-    found = np.zeros(8)
-    found[:count] = given[at : at + count]
+    return lanes(given, at, count)
+
+
+def width(array: Any) -> int:
+    """How many numbers of an array kernels take as one value: what 64 bytes hold."""
+    return 64 // array.itemsize
+
+
+def lanes(array: Any, at: int = 0, count: int | None = None) -> Any:
+    """So many numbers (`width`) of an array from ``at`` on, or ``count`` of them and zeros."""
+    many = width(array) if count is None else count
+    found = np.zeros(width(array), dtype=array.dtype)
+    found[:many] = array[at : at + many]
     return found
 
 
+def spread(number: float, array: Any) -> Any:
+    """A number, rounded to those of an array, as many times as they lie side by side."""
+    return np.full(width(array), number, dtype=array.dtype)
+
+
 def keep(array: Any, at: int, count: int, value: Any) -> None:
-    """Put the first ``count`` of eight numbers into an array."""
+    """Put the first ``count`` of numbers side by side into an array."""
     array[at : at + count] = value[:count]
 
 
 def _eight(body: Any, given: Value, at: Value | None = None, count: Value | None = None) -> Value:
     if isinstance(given.kind, Number):
         return body.convert(given, EIGHT)
-    place = body.eight_at(given, body.constant(0) if at is None else at, count)
+    if given.kind != Array("float64", 1):
+        raise KernelError(f"eight numbers are those of a row of float64, not {given.kind}")
+    return _lanes(body, given, at, count)
+
+
+def _lanes(body: Any, array: Value, at: Value | None = None, count: Value | None = None) -> Value:
+    kind, place = body.lanes_at(array, body.constant(0) if at is None else at, count)
+    align = 64 // kind.count
     if count is None:
-        return body.value(EIGHT, f"load {EIGHT.llvm}, ptr {place}, align 8, !tbaa !5")
-    name = "@llvm.masked.load.v8f64.p0"
-    body.program.declared[name] = (
-        f"declare {EIGHT.llvm} {name}(ptr, i32, {MASK.llvm}, {EIGHT.llvm})"
-    )
-    given_ = f"ptr {place}, i32 8, {MASK.llvm} {_first(body, count)}, {EIGHT.llvm} zeroinitializer"
-    return body.value(EIGHT, f"call {EIGHT.llvm} {name}({given_})")
+        return body.value(kind, f"load {kind.llvm}, ptr {place}, align {align}, !tbaa !5")
+    name, mask = f"@llvm.masked.load.{_short(kind)}.p0", MASKS[kind.count].llvm
+    body.program.declared[name] = f"declare {kind.llvm} {name}(ptr, i32, {mask}, {kind.llvm})"
+    first = f"{mask} {_first(body, count, kind)}"
+    given = f"ptr {place}, i32 {align}, {first}, {kind.llvm} zeroinitializer"
+    return body.value(kind, f"call {kind.llvm} {name}({given})")
+
+
+def _width(body: Any, array: Value) -> Value:
+    return body.constant(_lanes_of(array).count)
+
+
+def _spread(body: Any, number: Value, array: Value) -> Value:
+    kind = _lanes_of(array)
+    return body.convert(body.convert(number, kind.entry), kind)
+
+
+def _lanes_of(array: Value) -> Lanes:
+    if not isinstance(array.kind, Array) or array.kind.dtype not in LANES:
+        raise KernelError(f"{array.kind} has no numbers side by side")
+    return LANES[array.kind.dtype]
 
 
 def _keep(body: Any, array: Value, at: Value, count: Value, value: Value) -> Value:
-    place = body.eight_at(array, at, count)
-    name, part = "@llvm.masked.store.v8f64.p0", body.convert(value, EIGHT).parts[0]
-    body.program.declared[name] = f"declare void {name}({EIGHT.llvm}, ptr, i32, {MASK.llvm})"
-    given = f"{EIGHT.llvm} {part}, ptr {place}, i32 8, {MASK.llvm} {_first(body, count)}"
-    body.do(f"call void {name}({given})")
+    kind, place = body.lanes_at(array, at, count)
+    name, part = f"@llvm.masked.store.{_short(kind)}.p0", body.convert(value, kind).parts[0]
+    mask = MASKS[kind.count].llvm
+    body.program.declared[name] = f"declare void {name}({kind.llvm}, ptr, i32, {mask})"
+    first = f"{mask} {_first(body, count, kind)}"
+    body.do(f"call void {name}({kind.llvm} {part}, ptr {place}, i32 {64 // kind.count}, {first})")
     return NONE
 
 
-def _first(body: Any, count: Value) -> str:
+def _short(kind: Lanes) -> str:
+    """How LLVM names it in its own functions."""
+    return f"v{kind.count}f{512 // kind.count}"
+
+
+def _first(body: Any, count: Value, kind: Lanes) -> str:
     """A mask of the first ones."""
-    kind, part = "<8 x i64>", body.convert(count, INT).parts[0]
-    one = body.make(f"insertelement {kind} poison, i64 {part}, i64 0")
-    each = body.make(f"shufflevector {kind} {one}, {kind} poison, <8 x i32> zeroinitializer")
-    lanes = ", ".join(f"i64 {lane}" for lane in range(8))
-    return body.make(f"icmp slt {kind} <{lanes}>, {each}")
+    many = f"<{kind.count} x i{512 // kind.count}>"
+    part = body.convert(count, INT).parts[0]
+    if kind.count > 8:
+        part = body.make(f"trunc i64 {part} to i32")
+    one = body.make(f"insertelement {many} poison, i{512 // kind.count} {part}, i64 0")
+    every = f"<{kind.count} x i32> zeroinitializer"
+    each = body.make(f"shufflevector {many} {one}, {many} poison, {every}")
+    numbers = ", ".join(f"i{512 // kind.count} {lane}" for lane in range(kind.count))
+    return body.make(f"icmp slt {many} <{numbers}>, {each}")
 
 
 def _sum(body: Any, given: Value) -> Value:
     """In pairs of pairs, as LLVM does where sums may be reordered."""
-    if given.kind is not EIGHT:
-        raise KernelError("np.sum adds eight numbers")
-    name = "@llvm.vector.reduce.fadd.v8f64"
-    body.program.declared["sum"] = f"declare double {name}(double, {EIGHT.llvm})"
-    zero = body.convert(body.constant(-0.0), REAL).parts[0]
-    text = f"call{body.fast} double {name}(double {zero}, {EIGHT.llvm} {given.parts[0]})"
-    return body.value(REAL, text)
+    kind = _lanes_kind(given, LANES.values(), "np.sum adds numbers side by side")
+    name, one = f"@llvm.vector.reduce.fadd.{_short(kind)}", kind.entry.llvm
+    body.program.declared[name] = f"declare {one} {name}({one}, {kind.llvm})"
+    zero = body.convert(body.constant(-0.0), kind.entry).parts[0]
+    text = f"call{body.fast} {one} {name}({one} {zero}, {kind.llvm} {given.parts[0]})"
+    return body.value(kind.entry, text)
 
 
 def _largest(body: Any, given: Value) -> Value:
     """NaN if one of them is."""
-    if given.kind is not EIGHT:
-        raise KernelError("np.max compares eight numbers")
-    name = "@llvm.vector.reduce.fmaximum.v8f64"
-    body.program.declared["max"] = f"declare double {name}({EIGHT.llvm})"
-    return body.value(REAL, f"call double {name}({EIGHT.llvm} {given.parts[0]})")
+    kind = _lanes_kind(given, LANES.values(), "np.max compares numbers side by side")
+    name, one = f"@llvm.vector.reduce.fmaximum.{_short(kind)}", kind.entry.llvm
+    body.program.declared[name] = f"declare {one} {name}({kind.llvm})"
+    return body.value(kind.entry, f"call {one} {name}({kind.llvm} {given.parts[0]})")
 
 
 def _next_float(body: Any, value: Value, towards: Value) -> Value:
@@ -325,12 +380,15 @@ _OPERATIONS: dict[Any, Operation] = {
     np.sign: _sign,
     np.nextafter: _next_float,
     np.empty: _room,
-    np.maximum: _of_eights("maximum"),
-    np.minimum: _of_eights("minimum"),
+    np.maximum: _of_lanes("maximum"),
+    np.minimum: _of_lanes("minimum"),
     np.where: _where,
     np.any: _any,
     np.sum: _sum,
     np.max: _largest,
     eight: _eight,
+    lanes: _lanes,
+    width: _width,
+    spread: _spread,
     keep: _keep,
 }

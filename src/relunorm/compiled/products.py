@@ -2,7 +2,8 @@
 
 A matrix is an array, where in it the matrix begins, and how far its rows are apart. So matrices of
 all sizes share one array, and products are added in place to a part of a larger matrix. Tiles stay
-in registers, of four rows and two times eight columns, at the edge of eight rows and eight columns:
+in registers, of four rows and twice as many columns as one register holds (eight float64, sixteen
+float32), at the edge of eight rows and one register:
 what BLAS gains by packing large matrices costs more than it saves on those of a few dozen rows.
 Where a tile reaches beyond the last row it computes that one several times.
 """
@@ -10,20 +11,20 @@ Where a tile reaches beyond the last row it computes that one several times.
 from __future__ import annotations
 
 from relunorm.compiled.jit import loose_part
-from relunorm.compiled.operations import eight, keep
+from relunorm.compiled.operations import keep, lanes, spread, width
 
 
 @loose_part
 def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
     """c += a b, of rows x inner and inner x columns."""
-    j = 0
-    while j + 8 < columns:
-        some = min(columns - j - 8, 8)
+    j, wide = 0, width(c)
+    while j + wide < columns:
+        some = min(columns - j - wide, wide)
         for r in range(0, rows, 4):
             _two_wide(
                 a, a_at, a_wide, b, b_at + j, b_wide, c, c_at + j, c_wide, r, rows - 1, inner, some
             )
-        j += 16
+        j += 2 * wide
     if j < columns:
         some = columns - j
         for r in range(0, rows, 8):
@@ -34,17 +35,19 @@ def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, 
 
 @loose_part
 def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, some):  # type: ignore[no-untyped-def]
-    """Four rows from r on, eight columns and some more."""
+    """Four rows from r on, a register of columns and some more."""
+    wide = width(c)
     r1, r2, r3 = min(r + 1, last), min(r + 2, last), min(r + 3, last)
     i0, i1, i2, i3 = at + r * a_wide, at + r1 * a_wide, at + r2 * a_wide, at + r3 * a_wide
     o0, o1, o2, o3 = to + r * c_wide, to + r1 * c_wide, to + r2 * c_wide, to + r3 * c_wide
-    l0, l1, l2, l3 = eight(c, o0), eight(c, o1), eight(c, o2), eight(c, o3)
-    m0, m1 = eight(c, o0 + 8, some), eight(c, o1 + 8, some)
-    m2, m3 = eight(c, o2 + 8, some), eight(c, o3 + 8, some)
+    l0, l1, l2, l3 = lanes(c, o0), lanes(c, o1), lanes(c, o2), lanes(c, o3)
+    m0, m1 = lanes(c, o0 + wide, some), lanes(c, o1 + wide, some)
+    m2, m3 = lanes(c, o2 + wide, some), lanes(c, o3 + wide, some)
     row = b_at
     for k in range(inner):
-        left, right = eight(b, row), eight(b, row + 8, some)
-        w0, w1, w2, w3 = eight(a[i0 + k]), eight(a[i1 + k]), eight(a[i2 + k]), eight(a[i3 + k])
+        left, right = lanes(b, row), lanes(b, row + wide, some)
+        w0, w1 = spread(a[i0 + k], c), spread(a[i1 + k], c)
+        w2, w3 = spread(a[i2 + k], c), spread(a[i3 + k], c)
         l0 += w0 * left
         m0 += w0 * right
         l1 += w1 * left
@@ -54,11 +57,14 @@ def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
         l3 += w3 * left
         m3 += w3 * right
         row += b_wide
-    c[o0 : o0 + 8], c[o1 : o1 + 8], c[o2 : o2 + 8], c[o3 : o3 + 8] = l0, l1, l2, l3
-    keep(c, o0 + 8, some, m0)
-    keep(c, o1 + 8, some, m1)
-    keep(c, o2 + 8, some, m2)
-    keep(c, o3 + 8, some, m3)
+    keep(c, o0, wide, l0)
+    keep(c, o1, wide, l1)
+    keep(c, o2, wide, l2)
+    keep(c, o3, wide, l3)
+    keep(c, o0 + wide, some, m0)
+    keep(c, o1 + wide, some, m1)
+    keep(c, o2 + wide, some, m2)
+    keep(c, o3 + wide, some, m3)
 
 
 @loose_part
@@ -70,11 +76,11 @@ def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
     i4, i5, i6, i7 = at + r4 * a_wide, at + r5 * a_wide, at + r6 * a_wide, at + r7 * a_wide
     o0, o1, o2, o3 = to + r * c_wide, to + r1 * c_wide, to + r2 * c_wide, to + r3 * c_wide
     o4, o5, o6, o7 = to + r4 * c_wide, to + r5 * c_wide, to + r6 * c_wide, to + r7 * c_wide
-    s0, s1, s2, s3 = eight(c, o0, some), eight(c, o1, some), eight(c, o2, some), eight(c, o3, some)
-    s4, s5, s6, s7 = eight(c, o4, some), eight(c, o5, some), eight(c, o6, some), eight(c, o7, some)
+    s0, s1, s2, s3 = lanes(c, o0, some), lanes(c, o1, some), lanes(c, o2, some), lanes(c, o3, some)
+    s4, s5, s6, s7 = lanes(c, o4, some), lanes(c, o5, some), lanes(c, o6, some), lanes(c, o7, some)
     row = b_at
     for k in range(inner):
-        left = eight(b, row, some)
+        left = lanes(b, row, some)
         s0 += a[i0 + k] * left
         s1 += a[i1 + k] * left
         s2 += a[i2 + k] * left

@@ -115,7 +115,7 @@ class Writer:
 
     def intrinsic(self, name: str, kind: str, *arguments: str) -> str:
         """Call one of LLVM's own functions on numbers of one kind."""
-        short = {"double": "f64", "float": "f32", "<8 x double>": "v8f64"}
+        short = {"double": "f64", "float": "f32", "<8 x double>": "v8f64", "<16 x float>": "v16f32"}
         full = f"@llvm.{name}.{short.get(kind, kind)}"
         self.program.declared[full] = f"declare {kind} {full}({', '.join([kind] * len(arguments))})"
         given = ", ".join(f"{kind} {one}" for one in arguments)

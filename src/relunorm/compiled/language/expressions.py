@@ -13,11 +13,13 @@ from relunorm.compiled.language.kinds import (
     ENTRIES,
     FLOATS,
     INT,
+    LANES,
     WORD,
     Array,
     Group,
     KernelError,
     Kind,
+    Lanes,
     Number,
     Tuple,
     flat,
@@ -291,21 +293,22 @@ class Expressions(Scalars):
             read = self.make(f"{widen} {entry} {read} to {number.llvm}")
         return Value(number, (read,))
 
-    def eight_at(self, row: Value, at: Value, count: Value | None) -> str:
-        """Where eight numbers of a row begin, or so many of them."""
-        if row.kind != Array("float64", 1):
-            raise KernelError(f"eight numbers are those of a row of float64, not {row.kind}")
-        begin = self.convert(at, INT).parts[0]
-        many = "8" if count is None else self.convert(count, INT).parts[0]
+    def lanes_at(self, row: Value, at: Value, count: Value | None) -> tuple[Lanes, str]:
+        """The kind of numbers side by side in a row, and where they begin, or so many of them."""
+        if not isinstance(row.kind, Array) or row.kind.ndim != 1 or row.kind.dtype not in LANES:
+            raise KernelError(f"numbers side by side are those of a row of floats, not {row.kind}")
+        kind, begin = LANES[row.kind.dtype], self.convert(at, INT).parts[0]
+        many = str(kind.count) if count is None else self.convert(count, INT).parts[0]
         end = self.make(f"add nsw i64 {begin}, {many}")
-        self.check(f"icmp ule i64 {end}, {row.parts[1]}", "a row of eight")
-        return self.make(f"getelementptr inbounds double, ptr {row.parts[0]}, i64 {begin}")
+        self.check(f"icmp ule i64 {end}, {row.parts[1]}", f"a row of {kind.name}")
+        entry = kind.entry.llvm
+        return kind, self.make(f"getelementptr inbounds {entry}, ptr {row.parts[0]}, i64 {begin}")
 
     def put_eight(self, row: Value, value: Value) -> None:
         """Put eight numbers into a row of eight."""
         if row.kind != Array("float64", 1):
             raise KernelError(f"eight numbers are put into a row of float64, not {row.kind}")
-        self.check(f"icmp eq i64 8, {row.parts[1]}", "a row of eight")
+        self.check(f"icmp eq i64 8, {row.parts[1]}", f"a row of {EIGHT.name}")
         part = self.convert(value, EIGHT).parts[0]
         self.do(f"store {EIGHT.llvm} {part}, ptr {row.parts[0]}, align 8, !tbaa !5")
 

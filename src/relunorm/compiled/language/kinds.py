@@ -2,9 +2,9 @@
 
 Numbers are int64, uint64, float64, float32 or truth values; narrower integers are widened when
 they are read from an array. EIGHT are eight float64 side by side, what a row of eight holds, and
-MASK are truth values of them. Arrays are contiguous: where they begin and how long their axes are
-says all. Tuples are taken apart wherever they go; a group (`relunorm.compiled.groups`) is one
-address.
+SIXTEEN are as many float32 as take the same room; MASKS are truth values of them. Arrays are
+contiguous: where they begin and how long their axes are says all. Tuples are taken apart wherever
+they go; a group (`relunorm.compiled.groups`) is one address.
 """
 
 from __future__ import annotations
@@ -36,14 +36,28 @@ class Number:
         return self.name
 
 
+@dataclass(frozen=True, repr=False)
+class Lanes(Number):
+    """So many numbers of one kind side by side."""
+
+    entry: Number
+    count: int
+
+
 BOOL = Number("bool", "i1", 0)
 INT = Number("int64", "i64", 1)
 WORD = Number("uint64", "i64", 1)
 SINGLE = Number("float32", "float", 2)
 REAL = Number("float64", "double", 3)
-EIGHT = Number("eight float64", "<8 x double>", 4)
-MASK = Number("eight bool", "<8 x i1>", -1)
-FLOATS = SINGLE, REAL, EIGHT
+EIGHT = Lanes("eight float64", "<8 x double>", 4, REAL, 8)
+SIXTEEN = Lanes("sixteen float32", "<16 x float>", 4, SINGLE, 16)
+FLOATS = SINGLE, REAL, EIGHT, SIXTEEN
+
+#: By how many there are.
+MASKS = {n: Lanes(f"{n} bool", f"<{n} x i1>", -1, BOOL, n) for n in (8, 16)}
+
+#: By dtype of an array: what is read from it at once.
+LANES = {"float64": EIGHT, "float32": SIXTEEN}
 
 #: By dtype: the LLVM type of an entry, what it is when read, and how it is widened and narrowed.
 ENTRIES: dict[str, tuple[str, Number, str, str]] = {
@@ -121,6 +135,8 @@ def join(one: Kind, other: Kind) -> Kind:
         low, high = sorted((one, other), key=lambda kind: kind.rank)
         if high is SINGLE and low is not BOOL:
             return REAL  # int64 does not fit float32
+        if high is SIXTEEN and low not in (SINGLE, BOOL):
+            raise KernelError(f"{low} does not fit {high}: spread it")
         if low.rank < high.rank:
             return high
     if isinstance(one, Tuple) and isinstance(other, Tuple) and len(one.kinds) == len(other.kinds):

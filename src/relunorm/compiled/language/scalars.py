@@ -11,15 +11,16 @@ from typing import Any
 from relunorm.compiled.language.assembly import Value, Writer, together
 from relunorm.compiled.language.kinds import (
     BOOL,
-    EIGHT,
     FLOATS,
     INT,
-    MASK,
+    MASKS,
     REAL,
     SINGLE,
+    SIXTEEN,
     WORD,
     KernelError,
     Kind,
+    Lanes,
     Number,
     Tuple,
     join,
@@ -55,8 +56,9 @@ COMPARED = {
 
 def spell(number: Any, kind: Kind) -> str:
     """A number as LLVM reads it, to the last bit."""
-    if kind is EIGHT:
-        return f"<{', '.join([f'double {spell(number, REAL)}'] * 8)}>"
+    if isinstance(kind, Lanes):
+        one = f"{kind.entry.llvm} {spell(number, kind.entry)}"
+        return f"<{', '.join([one] * kind.count)}>"
     if kind in FLOATS:
         if kind is SINGLE:
             number = struct.unpack("f", struct.pack("f", number))[0]
@@ -92,13 +94,13 @@ class Scalars(Writer):
             raise KernelError(f"{have} is not {kind}")
         if value.number is not None and (kind in FLOATS or kind.rank == have.rank):
             return Value(kind, (spell(value.number, kind),), value.number)
-        if kind is EIGHT:
-            one = self.convert(value, REAL).parts[0]
-            first = self.make(f"insertelement {kind.llvm} poison, double {one}, i64 0")
-            spread = f"shufflevector {kind.llvm} {first}, {kind.llvm} poison, <8 x i32>"
-            return self.value(kind, f"{spread} zeroinitializer")
-        if have in (EIGHT, MASK) or kind is MASK:
+        if isinstance(have, Lanes) or kind in MASKS.values():
             raise KernelError(f"{have} is not {kind}")
+        if isinstance(kind, Lanes):
+            one = f"{kind.entry.llvm} {self.convert(value, kind.entry).parts[0]}"
+            first = self.make(f"insertelement {kind.llvm} poison, {one}, i64 0")
+            spread = f"shufflevector {kind.llvm} {first}, {kind.llvm} poison, <{kind.count} x i32>"
+            return self.value(kind, f"{spread} zeroinitializer")
         if have.rank == kind.rank:  # int64 and uint64
             return Value(kind, value.parts)
         if kind is BOOL:
@@ -125,12 +127,17 @@ class Scalars(Writer):
         return self.convert(value, BOOL).parts[0]
 
     def common(self, *values: Value) -> Number:
-        """The kind of numbers that all of them become; whole numbers written out become words."""
+        """The kind of numbers that all of them become.
+
+        Whole numbers written out become words, and any number written out one of float32.
+        """
         kinds = [value.kind for value in values]
         if not all(isinstance(kind, Number) for kind in kinds):
             raise KernelError("an operation wants numbers")
         if WORD in kinds and INT in kinds:
             kinds = [v.kind for v in values if not (v.kind is INT and v.number is not None)]
+        if SIXTEEN in kinds:
+            kinds = [v.kind for v in values if v.number is None]
         both = kinds[0]
         for kind in kinds[1:]:
             both = join(both, kind)
@@ -191,13 +198,13 @@ class Scalars(Writer):
         return Value(REAL, (self.intrinsic("pow", "double", a, b),))
 
     def compare(self, operation: type, one: Value, other: Value) -> Value:
-        """A truth value, or eight of them."""
+        """A truth value, or one of each number side by side."""
         kind = self.common(one, other)
         if kind is BOOL:
             kind = INT
         a, b = (self.convert(value, kind).parts[0] for value in (one, other))
         signed, unsigned, real = COMPARED[operation]
-        found = MASK if kind is EIGHT else BOOL
+        found = MASKS[kind.count] if isinstance(kind, Lanes) else BOOL
         if kind in FLOATS:
             return self.value(found, f"fcmp {real} {kind.llvm} {a}, {b}")
         return self.value(found, f"icmp {unsigned if kind is WORD else signed} i64 {a}, {b}")
