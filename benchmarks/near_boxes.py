@@ -28,7 +28,7 @@ def estimate(pair: Pair, lower: float, count: int) -> tuple[np.ndarray, np.ndarr
     """For every factor: boxes, their standard error and CPU seconds."""
     rng = np.random.default_rng(0)
     lo, hi = (np.tile(end, (count, 1)) for end in BOXES["all inputs"])
-    bounder, outputs = Bounder(pair, lo.shape[1]), pair.maps[-1].size
+    bounder, outputs = Bounder(pair, lo[0], hi[0]), pair.maps[-1].size
     signs = np.full((count, bounder.units), OPEN, dtype=np.int8)
     boxes, seconds = np.zeros((count, len(FACTORS))), np.zeros(len(FACTORS))
     known, live, weight = np.full(count, np.inf), np.arange(count), 1.0

@@ -132,7 +132,7 @@ def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
     units = sum(layer.width for layer in net.layers)
     signs = np.full((12, units), OPEN, dtype=np.int8)
     upper, score, corner = np.empty((12, 4)), np.empty((12, 3)), np.empty((12, 3))
-    bounder = Bounder(pair, 3)
+    bounder = Bounder(pair, lo[0], hi[0])
     bounder.bound(lo[:1], hi[:1], signs[:1], upper[:1], score[:1], corner[:1])
     signs[6:] = signs[0]  # of the box around
     lo.setflags(write=False)
@@ -344,8 +344,8 @@ def test_the_lines_around_relu_hold_at_both_ends(ends: tuple[float, float]) -> N
 
 
 @kernel
-def _rest_of(rest, steep, most, over, corners):  # type: ignore[no-untyped-def]
-    relu_rest(rest, 0, steep, most, over, 0, corners, corners)
+def _rest_of(rest, steep, most, shift, over, corners):  # type: ignore[no-untyped-def]
+    relu_rest(rest, 0, steep, most, shift, over, 0, corners, corners)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -371,9 +371,9 @@ def test_relu_is_nowhere_above_its_line_and_the_rest_at_corners(seed: int) -> No
     assert (lower <= upper).all()
     for steep in (0.0, 0.3, 1.0):
         rest = np.empty(8)
-        _rest_of(rest, steep, most, np.concatenate([high, -low]), 8)
+        _rest_of(rest, steep, most, 0.5, np.concatenate([high, -low]), 8)
         assert (rest[:4] == rest[4:]).all()
-        assert (np.maximum(z, 0) <= steep * z + weights @ rest[:4] + 1e-12).all()
+        assert (np.maximum(z, 0) + 0.5 <= steep * z + weights @ rest[:4] + 1e-12).all()
 
 
 @pytest.mark.parametrize("inputs", [6, 7, 8])
@@ -388,7 +388,7 @@ def test_bounds_hold_with_more_inputs_than_make_corners(inputs: int) -> None:
     lo[:3, 0] = hi[:3, 0]  # flat
     signs = np.full((6, 16), OPEN, dtype=np.int8)
     upper, score, corner = np.empty((6, 4)), np.empty((6, inputs)), np.empty((6, inputs))
-    Bounder(pair, inputs).bound(lo, hi, signs, upper, score, corner)
+    Bounder(pair, lo.min(axis=0), hi.max(axis=0)).bound(lo, hi, signs, upper, score, corner)
     for k in range(6):
         assert ((corner[k] == lo[k]) | (corner[k] == hi[k])).all()
         points = rng.uniform(lo[k], hi[k], (4000, inputs))

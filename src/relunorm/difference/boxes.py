@@ -59,14 +59,15 @@ class _Bounding:
         beside: what is done while the next boxes are bounded.
     """
 
-    def __init__(self, pair: Pair, inputs: int, clock: Clock, workers: int = 1):
+    def __init__(self, pair: Pair, box: tuple[Vector, Vector], clock: Clock, workers: int = 1):
         from relunorm.bounds.pairs.condensed.kernel import Bounder, compile_kernels
 
         Teller(None, clock).compile("differences of copies", compile_kernels)
         self.workers = workers
         self.pool: ThreadPoolExecutor | None = None
         self.beside: Callable[[], None] = _nothing
-        self.free = [Bounder(pair, inputs) for _ in range(workers)]
+        self.free = [Bounder(pair, *box) for _ in range(workers)]
+        inputs = len(box[0])
         units, outputs = self.free[0].units, pair.maps[-1].size
         self.step = min(SOME, max(1, PRODUCTS // (64 * units * units)))
         by_input = [(name, "f8", (inputs,)) for name in ("lo", "hi", "score")]
@@ -174,7 +175,7 @@ def cut(
     Returns:
         the bounds, the cuts from which `repeat` finds them again, and whether Ctrl-C ended it.
     """
-    bounding = _Bounding(pair, len(box[0]), clock, workers)
+    bounding = _Bounding(pair, box, clock, workers)
     record = bounding.record
     whole = bounding.whole(box, root).tobytes()
     open_ = Parts(_largest(whole), whole)
@@ -215,7 +216,7 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
     Raises:
         InvalidInputError: something is cut that is not there.
     """
-    bounding = _Bounding(pair, len(box[0]), NO_LIMIT)
+    bounding = _Bounding(pair, box, NO_LIMIT)
     open_ = {0: bounding.whole(box, root).tobytes()}
     done = 0
     while done < len(cuts):

@@ -11,7 +11,7 @@ import numpy as np
 
 from relunorm.bounds.pairs.condensed.lines import through_p, through_q
 from relunorm.compiled.jit import kernel_part, loose_part
-from relunorm.compiled.operations import eight, keep
+from relunorm.compiled.operations import keep, lanes, spread, width
 from relunorm.compiled.products import add_product
 
 #: Which corners are where a row may be largest: a share of its range.
@@ -19,13 +19,14 @@ NEAR = 0.6
 
 
 @kernel_part
-def _load(rows, some, count, wide, out):
+def _load(rows, some, count, long, out):
     """Chosen rows, then minus them."""
+    wide = width(rows)
     for i in range(count):
-        at, to, minus = some[i] * wide, i * wide, (count + i) * wide
-        for j in range(0, wide, 8):
-            many = min(wide - j, 8)
-            row = eight(rows, at + j, many)
+        at, to, minus = some[i] * long, i * long, (count + i) * long
+        for j in range(0, long, wide):
+            many = min(long - j, wide)
+            row = lanes(rows, at + j, many)
             keep(out, to + j, many, row)
             keep(out, minus + j, many, -row)
 
@@ -34,17 +35,20 @@ def _load(rows, some, count, wide, out):
 def _begin(memory, form, layer, count):
     """Load rows of a form; returns how many numbers each has."""
     some, ends = memory.places.some, memory.ends
-    wide = 1 + len(memory.center) + memory.places.opened[layer]
+    wide = len(memory.center) + memory.places.opened[layer]
     _load(form.now, some, count, wide, ends.A)
     for i in range(count):
-        ends.size[i] = ends.size[count + i] = 4 * form.size[some[i]]
+        r = some[i]
+        off = form.off[r] + form.mid_off[r] + memory.rounding[0] * form.size[r]
+        ends.lift[i], ends.lift[count + i] = form.mid[r], -form.mid[r]
+        ends.off[i] = ends.off[count + i] = off
     return wide
 
 
 @kernel_part
 def value_ends(flat, memory, form, layer, count, found, over):
     """Bound z or y of the chosen rows, with slopes ``ends.tilt``; ``over`` gets them by corner."""
-    places, ends, rows, ahead = memory.places, memory.ends, 2 * count, 1 + len(memory.center)
+    places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
     wide = _begin(memory, form, layer, count)
     K, stride = wide - ahead, places.stride[0]
     for m in range(layer - 1, -1, -1):
@@ -57,10 +61,12 @@ def value_ends(flat, memory, form, layer, count, found, over):
                 ends.A, ahead + k0, wide, rows, K - k1, k1 - k0,
             )  # fmt: skip
         for r in range(rows):
-            ends.size[r] += through_p(
+            off, lift = through_p(
                 ends.A, r * wide + ahead, form, k0, k1, ends.tilt, r * K,
                 ends.slope, r * K, ends.part,
             )  # fmt: skip
+            ends.off[r] += off
+            ends.lift[r] += lift
     add_product(ends.slope, 0, K, form.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
     _at_corners(memory, form, rows, wide, over)
     for r in range(rows):
@@ -83,41 +89,43 @@ def foresee(memory, form, layer, count):
         _weigh(at, part, r * corners, (count + r) * corners, corners)
     for i in range(2 * count * K):
         ends.tilt[i] = 0.0
-    units = len(form.top)
+    units = len(form.bulk)
     add_product(part, 0, corners, form.value, 0, units, ends.tilt, 0, K, 2 * count, corners, K)
     rise, flat = form.lines[1], form.lines[2]
+    lines = width(rise)
     for r in range(2 * count):
-        for k in range(0, K, 8):
-            some = min(K - k, 8)
-            goal = np.where(eight(ends.tilt, r * K + k, some) > 0.0, eight(1.0), eight(0.0))
-            open_ = eight(rise, k, some) > 0.0
-            keep(ends.tilt, r * K + k, some, np.where(open_, goal, eight(flat, k, some)))
+        for k in range(0, K, lines):
+            some = min(K - k, lines)
+            goal = np.where(lanes(ends.tilt, r * K + k, some) > 0.0, 1.0, 0.0)
+            open_ = lanes(rise, k, some) > 0.0
+            keep(ends.tilt, r * K + k, some, np.where(open_, goal, lanes(flat, k, some)))
 
 
 @loose_part
 def _weigh(at, part, up, down, corners):
     """Weights of the corners where a row is nearly largest, and where it is nearly least."""
-    most, least = eight(at, up), eight(at, up)
-    for c in range(8, corners, 8):
-        most, least = np.maximum(most, eight(at, up + c)), np.minimum(least, eight(at, up + c))
+    most, least, wide = lanes(at, up), lanes(at, up), width(at)
+    for c in range(wide, corners, wide):
+        most, least = np.maximum(most, lanes(at, up + c)), np.minimum(least, lanes(at, up + c))
     top, bottom = np.max(most), -np.max(-least)
     near = NEAR * (top - bottom)
-    for c in range(0, corners, 8):
-        high = np.maximum(eight(at, up + c) - (top - near), 0.0)
-        low = np.maximum((bottom + near) - eight(at, up + c), 0.0)
-        keep(part, up + c, 8, high * high)
-        keep(part, down + c, 8, low * low)
+    from_, to = spread(top - near, at), spread(bottom + near, at)
+    for c in range(0, corners, wide):
+        high = np.maximum(lanes(at, up + c) - from_, 0.0)
+        low = np.maximum(to - lanes(at, up + c), 0.0)
+        keep(part, up + c, wide, high * high)
+        keep(part, down + c, wide, low * low)
 
 
 @kernel_part
 def _at_corners(memory, form, rows, wide, over):
     """The values of rows of ``A`` at every corner, with what relu can be above its lines."""
-    ends, ahead, corners = memory.ends, 1 + len(memory.center), memory.places.corners[0]
+    ends, ahead, corners = memory.ends, len(memory.center), memory.places.corners[0]
     for r in range(rows):
         for i in range(r * wide, r * wide + ahead):
             ends.part[i] = ends.A[i]
-    for i in range(0, rows * corners, 8):
-        keep(over, i, 8, eight(0.0))
+    for i in range(0, rows * corners, width(over)):
+        keep(over, i, width(over), spread(0.0, over))
     add_product(ends.part, 0, wide, form.rest, 0, corners, over, 0, corners, rows, wide, corners)
 
 
@@ -125,23 +133,24 @@ def _at_corners(memory, form, rows, wide, over):
 def _largest(flat, memory, r, wide, over):
     """Round up the values of a row at corners; returns the largest one."""
     ends, d, corners = memory.ends, len(memory.center), memory.places.corners[0]
-    A, size, more = ends.A, ends.size[r] + abs(ends.A[r * wide]), 0.0
+    size, more = abs(ends.lift[r]), ends.off[r]
     for j in range(d):
-        slope = abs(A[r * wide + 1 + j])
-        size += slope * memory.far[j]
+        slope = abs(ends.A[r * wide + j])
+        size += slope * memory.half[j]
         more += slope * memory.aside[j]
-    more += flat.rounding * (size + more) + flat.tiny
-    largest = _raise(over, r * corners, corners, more)
+    rounding = memory.rounding[0]
+    more += rounding * (size + more) + memory.loss[0]
+    largest = _raise(over, r * corners, corners, ends.lift[r] + more)
     return largest if largest == largest else np.inf
 
 
 @loose_part
 def _raise(at, first, corners, more):
     """Add a number to values; returns the largest one."""
-    largest = eight(-np.inf)
-    for c in range(first, first + corners, 8):
-        value = eight(at, c) + more
-        keep(at, c, 8, value)
+    largest, lift, wide = spread(-np.inf, at), spread(more, at), width(at)
+    for c in range(first, first + corners, wide):
+        value = lanes(at, c) + lift
+        keep(at, c, wide, value)
         largest = np.maximum(largest, value)
     return np.max(largest)
 
@@ -149,7 +158,7 @@ def _raise(at, first, corners, more):
 @kernel_part
 def difference_ends(flat, memory, layer, count, found, over):
     """Bound e of the chosen rows; ``A`` and ``B`` get the coefficients that were met."""
-    places, ends, rows, ahead = memory.places, memory.ends, 2 * count, 1 + len(memory.center)
+    places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
     z, e, q, corners = memory.z, memory.e, memory.q, places.corners[0]
     wide = _begin(memory, e, layer, count)
     K, stride = wide - ahead, places.stride[0]
@@ -165,10 +174,11 @@ def difference_ends(flat, memory, layer, count, found, over):
             at = k1 * stride + k0
             add_product(ends.g, k1, K, q.open, at, stride, ends.B, k0, K, rows, many, new)
         for r in range(rows):
-            size = through_p(
+            off, lift = through_p(
                 ends.A, r * wide + ahead, z, k0, k1, z.lines[2], 0, ends.slope, r * K, ends.part
             )
-            ends.size[r] += size + through_q(ends, r * K, e, k0, k1)
+            ends.off[r] += off + through_q(ends, r * K, e, k0, k1)
+            ends.lift[r] += lift
     add_product(ends.slope, 0, K, z.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
     add_product(ends.g, 0, K, e.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
     _at_corners(memory, z, rows, wide, over)

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.pairs.condensed.ends import difference_ends
 from relunorm.bounds.pairs.condensed.memory import SPREAD, flatten, new_memory
+from relunorm.bounds.pairs.condensed.middle import find_middle, start_middle
 from relunorm.bounds.pairs.condensed.rows import put_in
-from relunorm.bounds.pairs.condensed.units import OPEN, bound_open, read_rows, settle
+from relunorm.bounds.pairs.condensed.units import OPEN, above, bound_open, read_rows, settle
 from relunorm.bounds.pairs.pair import Pair, pair_up
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.compiled.operations import width
 from relunorm.compiled.products import add_product
-from relunorm.matrix import Array
+from relunorm.matrix import Array, Vector
 from relunorm.network import Network
 
 Signs = NDArray[np.int8]
@@ -39,13 +41,16 @@ class Boxes(NamedTuple):
 class Bounder:
     """Bounds boxes of one pair, one after the other, in memory of its own: one for each thread.
 
+    Args:
+        lo, hi: what all boxes are in.
+
     Attributes:
         units: hidden ones.
     """
 
-    def __init__(self, pair: Pair, inputs: int):
-        self.flat = flatten(pair)
-        self.memory = new_memory(self.flat, inputs)
+    def __init__(self, pair: Pair, lo: Vector, hi: Vector):
+        self.flat = flatten(pair, np.maximum(np.abs(lo), np.abs(hi)))
+        self.memory = new_memory(self.flat, len(lo))
         self.units = int(self.flat.start[-2])
 
     def bound(
@@ -74,19 +79,18 @@ def bound_all(flat, memory, boxes):
 @kernel_part
 def _bound(flat, memory, lo, hi, signs, upper):
     """Bound one box; ``signs`` of all units become those on the box."""
-    for j in range(len(lo)):
-        memory.center[j] = lo[j] / 2 + hi[j] / 2
-        memory.half[j] = np.nextafter(hi[j] / 2 - lo[j] / 2, np.inf)
-        memory.far[j] = max(abs(lo[j]), abs(hi[j]))
+    _start(flat, memory, lo, hi, signs)
     _find_corners(memory, lo, hi)
-    _space(memory, signs)
+    start_middle(flat, memory)
     layers = len(flat.below)
     for layer in range(layers):
         count = read_rows(flat, memory, signs, layer)
+        find_middle(flat, memory, layer, count)
         put_in(flat, memory, layer, count)
         opened = bound_open(flat, memory, signs, layer, count)
         settle(flat, memory, signs, layer, count, opened)
     count = read_rows(flat, memory, signs, layers)
+    find_middle(flat, memory, layers, count)
     put_in(flat, memory, layers, count)
     for r in range(count):
         memory.places.some[r] = r
@@ -94,42 +98,55 @@ def _bound(flat, memory, lo, hi, signs, upper):
 
 
 @kernel_part
-def _space(memory, signs):
-    """How far rows are apart: no more than they may be long, so that they stay near."""
-    most = len(memory.center)
+def _start(flat, memory, lo, hi, signs):
+    """The middle and sides of a box, how far rows are apart, and what they can be off by.
+
+    A sum of n numbers is off by n u / (1 - n u) of their sizes, u being half of the last place; the
+    sizes are sums themselves. Rows are no longer than they can be, so that they stay near.
+    """
+    d, wide, most, total = len(lo), width(memory.half), len(lo), 0.0
     for k in range(len(signs)):
         most += 1 if signs[k] == OPEN else 0
-    memory.places.stride[0] = most // 8 * 8 + 8
+    memory.places.stride[0] = most // wide * wide + wide
+    part = flat.unit * (max(flat.terms, 3 * most) + 24)
+    memory.rounding[0] = 1.07 * part if part < 0.03 else np.inf
+    memory.loss[0] = flat.tiny
+    for j in range(d):
+        memory.center[j] = lo[j] / 2 + hi[j] / 2
+        half = max(hi[j] - memory.center[j], memory.center[j] - lo[j])
+        memory.half[j] = above(memory, half) if half > 0.0 else 0.0
+        memory.z.reach[j] = memory.y.reach[j] = memory.half[j]
+        total += half
+    memory.loss[0] = flat.tiny * (1.0 + total)
 
 
 @kernel_part
 def _find_corners(memory, lo, hi):
-    """Choose the inputs that make corners, and put 1 and all inputs there ahead of all rests."""
-    places, aside, spread, corners = memory.places, memory.aside, 0, 1
+    """Choose the inputs that make corners, and put all inputs there ahead of all rests."""
+    places, aside, spread_, corners = memory.places, memory.aside, 0, 1
     for j in range(len(lo)):
         aside[j] = memory.half[j]
-        if lo[j] < hi[j] and spread < SPREAD:
-            places.spread[spread] = j
+        if lo[j] < hi[j] and spread_ < SPREAD:
+            places.spread[spread_] = j
             aside[j] = 0.0
-            spread += 1
+            spread_ += 1
             corners *= 2
-    places.corners[0] = max(8, corners)  # so many at a time, some of them twice
-    _put_ahead(memory, memory.z.rest, lo, hi, spread)
-    _put_ahead(memory, memory.y.rest, lo, hi, spread)
-    _put_ahead(memory, memory.z.middle, lo, hi, spread)
+    # so many at a time, some of them twice
+    places.corners[0] = max(width(memory.half), corners)
+    _put_ahead(memory, memory.z.rest, spread_)
+    _put_ahead(memory, memory.y.rest, spread_)
+    _put_ahead(memory, memory.z.middle, spread_)
 
 
 @kernel_part
-def _put_ahead(memory, rest, lo, hi, spread):
-    corners, period = memory.places.corners[0], 1
-    for c in range(corners):
-        rest[c] = 1.0
-        for j in range(len(lo)):
-            rest[(1 + j) * corners + c] = memory.center[j]
-    for i in range(spread):
+def _put_ahead(memory, rest, spread_):
+    corners, period, half = memory.places.corners[0], 1, memory.half
+    for i in range(len(half) * corners):
+        rest[i] = 0.0
+    for i in range(spread_):
         j = memory.places.spread[i]
         for c in range(corners):
-            rest[(1 + j) * corners + c] = hi[j] if (c // period) % 2 == 1 else lo[j]
+            rest[j * corners + c] = half[j] if (c // period) % 2 == 1 else -half[j]
         period *= 2
 
 
@@ -149,11 +166,12 @@ def _judge(flat, memory, lo, hi, upper, score, corner):
     for c in range(corners):
         if ends.e_corners[worst * corners + c] > ends.e_corners[worst * corners + place]:
             place = c
-    a = worst * (1 + d + K) + 1
+    a = worst * (d + K)
     for j in range(d):
-        corner[j] = z.rest[(1 + j) * corners + place]
+        side = z.rest[j * corners + place]
         if memory.aside[j] > 0.0:  # no corner is made of it
-            corner[j] = hi[j] if ends.A[a + j] > 0.0 else lo[j]
+            side = ends.A[a + j]
+        corner[j] = hi[j] if side > 0.0 else lo[j]
         score[j] = 0.0
     for m in range(layers):
         _share(memory, m, lo, hi)
@@ -173,10 +191,10 @@ def _share(memory, m, lo, hi):
     """
     z, slope, through, ends = memory.z, memory.slope, memory.through, memory.ends
     d, k0, k1 = len(lo), memory.places.opened[m], memory.places.opened[m + 1]
-    shares, stride, first = memory.shares, memory.places.stride[0], 1 + len(lo)
+    shares, stride, first = memory.shares, memory.places.stride[0], len(lo)
     for k in range(k0, k1):
         for j in range(d):
-            slope[k * d + j] = z.open[k * stride + 1 + j]
+            slope[k * d + j] = z.open[k * stride + j]
             shares[k * d + j] = 0.0
         for i in range(k0):
             weight = z.open[k * stride + first + i]
@@ -204,4 +222,6 @@ def compile_kernels() -> None:
     assert pair is not None
     one = np.ones((1, 1))
     signs = np.full((1, 1), OPEN, dtype=np.int8)
-    Bounder(pair, 1).bound(-one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy())
+    Bounder(pair, -one[0], one[0]).bound(
+        -one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy()
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from relunorm.bounds.nodes.kernel import chord, tangent
 from relunorm.compiled.jit import kernel_part, loose_part
-from relunorm.compiled.operations import eight, keep
+from relunorm.compiled.operations import keep, lanes, spread, width
 
 
 @kernel_part
@@ -26,118 +26,141 @@ def relu_lines(lines, k, low, high):
 
 
 @loose_part
-def relu_rest(rest, at, steep, most, over, high, low, corners):
-    """What relu can be above ``steep * z`` at every corner; returns the mean.
+def relu_rest(rest, at, steep, most, shift, over, high, low, corners):
+    """What relu can be above ``steep * z`` at every corner, and shift; returns the mean without.
 
     That is (1 - steep) relu(z) or steep relu(-z), the larger one. ``over[high:]`` are values of a
     convex function above z, ``over[low:]`` of one above -z. With those put in it is convex, too.
     Where the number ``most``, which holds everywhere, is less in the mean, that is taken.
     """
-    total, bend = eight(0.0), 1.0 - steep
-    for c in range(0, corners, 8):
-        above, below = np.maximum(eight(over, high + c), 0.0), np.maximum(eight(over, low + c), 0.0)
-        one = np.maximum(bend * above, steep * below)
-        keep(rest, at + c, 8, one)
+    wide, total, steep_ = width(rest), spread(0.0, rest), spread(steep, rest)
+    bend, shift_ = spread(1.0 - steep, rest), spread(shift, rest)
+    for c in range(0, corners, wide):
+        above, below = np.maximum(lanes(over, high + c), 0.0), np.maximum(lanes(over, low + c), 0.0)
+        one = np.maximum(bend * above, steep_ * below)
+        keep(rest, at + c, wide, one + shift_)
         total += one
     mean = np.sum(total) / corners
     if mean <= most:
         return mean
-    for c in range(0, corners, 8):
-        keep(rest, at + c, 8, eight(most))
+    for c in range(0, corners, wide):
+        keep(rest, at + c, wide, spread(most + shift, rest))
     return most
 
 
 @kernel_part
-def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, means, corners):
+def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, mids, means, corners):
     """Lines above and below q = relu(z + e) - relu(z), the better ones at the middle.
 
     Column k of ``e.lines``: coefficients of e and of z, above and then below. ``e.rest`` and
-    ``e.less`` get what q can be above and below them at every corner.
+    ``e.less`` get what q can be above and below them at every corner, all counted from the middle
+    of the box; ``e.peak`` the sizes of what was added up there.
 
     Args:
         over: of e at every corner, as in `relu_rest`.
-        middle: z and e.
+        middle: z and e, where lines are compared.
+        mids: z, y, e and q at the middle of the box.
         means: of what relu(z) and relu(y) can be above their lines.
+
+    Returns:
+        whether any of them is made of lines of relu(z) and relu(y).
     """
     mid_z, mid_e = middle
+    joined = False
+    z_mid, y_mid, e_mid, q_mid = mids
     for side in range(2):
         sign = 1.0 if side == 0 else -1.0
-        rest = e.rest if side == 0 else e.less
+        rest, lines = e.rest if side == 0 else e.less, e.lines
         first, last = sign * max(sign * el, 0.0), sign * max(sign * eu, 0.0)
-        g = (last - first) / (eu - el) if eu > el else 0.0
+        lines[2 * side, k] = (last - first) / (eu - el) if eu > el else 0.0
+        lines[2 * side + 1, k] = 0.0
+        g = float(lines[2 * side, k])
         # both ends, so that the line holds where they were rounded apart
         most = max(sign * (first - g * el), sign * (last - g * eu))
+        shift = sign * (g * e_mid - q_mid)
         if side == 0:
-            mean = relu_rest(rest, at, g, most, over, high, low, corners)
+            mean = relu_rest(rest, at, g, most, shift, over, high, low, corners)
         else:
-            mean = relu_rest(rest, at, g, most, over, low, high, corners)
-        best, of_z = sign * g * mid_e + mean, 0.0
+            mean = relu_rest(rest, at, g, most, shift, over, low, high, corners)
+        best, size = sign * g * mid_e + mean, abs(g * e_mid) + abs(q_mid)
         for tilt in range(2):
             if side == 0:
-                ours, theirs, lift = y.lines[0, k], _below(z.lines, k, tilt), means[1]
+                ours, theirs, lift = float(y.lines[0, k]), _below(z.lines, k, tilt), means[1]
+                shift = max(z_mid, 0.0) - theirs * z_mid
             else:
-                ours, theirs, lift = _below(y.lines, k, tilt), z.lines[0, k], means[0]
+                ours, theirs, lift = _below(y.lines, k, tilt), float(z.lines[0, k]), means[0]
+                shift = max(y_mid, 0.0) - ours * y_mid
             joint = sign * (ours * (mid_e + mid_z) - theirs * mid_z) + lift
             if joint < best:
-                best, g, of_z = joint, ours, ours - theirs
-                other = y.rest if side == 0 else z.rest
-                for c in range(at, at + corners, 8):
-                    keep(rest, c, 8, eight(other, c))
-        e.lines[2 * side, k], e.lines[2 * side + 1, k] = g, of_z
-        e.peak[side, k] = peak(rest, at, corners)
+                best, size, joined = joint, abs(z_mid) + abs(y_mid), True
+                lines[2 * side, k], lines[2 * side + 1, k] = ours, ours - theirs
+                _lifted(rest, y.rest if side == 0 else z.rest, at, shift, corners)
+        e.peak[side, k] = peak(rest, at, corners) + size
+    return joined
+
+
+@kernel_part
+def _lifted(rest, other, at, shift, corners):
+    """Another rest with a number added to it."""
+    wide = width(rest)
+    for c in range(at, at + corners, wide):
+        keep(rest, c, wide, lanes(other, c) + spread(shift, rest))
 
 
 @kernel_part
 def peak(rest, at, corners):
-    """The largest one at corners."""
-    most = eight(0.0)
-    for c in range(at, at + corners, 8):
-        most = np.maximum(most, eight(rest, c))
+    """The largest absolute value at corners."""
+    most, wide = spread(0.0, rest), width(rest)
+    for c in range(at, at + corners, wide):
+        most = np.maximum(most, abs(lanes(rest, c)))
     return np.max(most)
 
 
 @kernel_part
 def _below(lines, k, tilt):
     """A slope below relu: of an open unit 0 or 1 as wished."""
-    return float(tilt) if lines[1, k] > 0.0 else lines[0, k]
+    return float(tilt) if lines[1, k] > 0.0 else float(lines[0, k])
 
 
 @loose_part
 def through_p(A, at, form, first, last, flat, under, slope, to, above):
-    """Coefficients of p, ``A[at + k]``, become those of z; the sizes.
+    """Coefficients of p, ``A[at + k]``, become those of z; what that can be off by, and a number.
 
-    ``flat[under + k]`` are the slopes below. ``above[at + k]`` get coefficients of the rests.
+    ``flat[under + k]`` are the slopes below, and the number is what lines below are lower than p at
+    the middle of the box. ``above[at + k]`` get coefficients of the rests.
     """
-    steep, bulk = form.lines[0], form.bulk
-    size = eight(0.0)
-    for k in range(first, last, 8):
-        some = min(last - k, 8)
-        a = eight(A, at + k, some)
+    steep, z_mid, p_mid = form.lines[0], form.lines[3], form.lines[4]
+    bulk, wide = form.bulk, width(A)
+    off, lift = spread(0.0, A), spread(0.0, A)
+    for k in range(first, last, wide):
+        some = min(last - k, wide)
+        a = lanes(A, at + k, some)
         up = np.maximum(a, 0.0)
+        down, flattest = a - up, lanes(flat, under + k, some)
         keep(above, at + k, some, up)
-        through = up * eight(steep, k, some) + (a - up) * eight(flat, under + k, some)
-        keep(slope, to + k, some, through)
-        size += abs(a) * eight(bulk, k, some)
-    return np.sum(size)
+        keep(slope, to + k, some, up * lanes(steep, k, some) + down * flattest)
+        off += abs(a) * lanes(bulk, k, some)
+        lift -= down * (lanes(p_mid, k, some) - flattest * lanes(z_mid, k, some))
+    return np.sum(off), np.sum(lift)
 
 
 @loose_part
 def through_q(ends, at, e, first, last):
-    """Coefficients of q, ``B[at + k]``, become those of e and, added, of z; the sizes."""
+    """Coefficients of q, ``B[at + k]``, become those of e and, added, of z; what is off by that."""
     high, high_z, low, low_z = e.lines[0], e.lines[1], e.lines[2], e.lines[3]
-    size = eight(0.0)
-    for k in range(first, last, 8):
-        some, to = min(last - k, 8), at + k
-        b = eight(ends.B, to, some)
+    wide, off = width(ends.B), spread(0.0, ends.B)
+    for k in range(first, last, wide):
+        some, to = min(last - k, wide), at + k
+        b = lanes(ends.B, to, some)
         up = np.maximum(b, 0.0)
         down = b - up
         keep(ends.above, to, some, up)
         keep(ends.below, to, some, -down)
-        keep(ends.g, to, some, up * eight(high, k, some) + down * eight(low, k, some))
-        of_z = up * eight(high_z, k, some) + down * eight(low_z, k, some)
-        keep(ends.slope, to, some, eight(ends.slope, to, some) + of_z)
-        size += abs(b) * eight(e.bulk, k, some)
-    return np.sum(size)
+        keep(ends.g, to, some, up * lanes(high, k, some) + down * lanes(low, k, some))
+        of_z = up * lanes(high_z, k, some) + down * lanes(low_z, k, some)
+        keep(ends.slope, to, some, lanes(ends.slope, to, some) + of_z)
+        off += abs(b) * lanes(e.bulk, k, some)
+    return np.sum(off)
 
 
 @kernel_part

@@ -1,26 +1,31 @@
 """What kernels read and write: two paired networks, and where one box after another is bounded.
 
 All are groups (`relunorm.compiled.groups`). Rows lie one after another in flat arrays: a row of a
-layer has 1 + inputs + open units below it numbers, and where it is one of e as many more as there
+layer has inputs + open units below it numbers, and where it is one of e as many more as there
 are open units, coefficients of q, in an array of their own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.arithmetic.floats import TINY, gamma
+from relunorm.arithmetic.floats import TINY, UNIT, gamma
 from relunorm.bounds.pairs.pair import Pair
 from relunorm.compiled.groups import group
-from relunorm.matrix import Array
+from relunorm.matrix import Array, Vector
 
 Whole = NDArray[np.int64]
+#: Of rows: float32, or float64 where that does not suit.
+Numbers = NDArray[Any]
 
 #: Inputs that corners are made of, at most.
 SPREAD = 5
+
+#: In float32, no weight is below `LEAST` but 0, and what networks can make of one is below `MOST`.
+LEAST, MOST = 2.0**-100, 2.0**100
 
 
 @group
@@ -35,21 +40,33 @@ class Flat(NamedTuple):
     W: Array  # the numbers of all blocks, row by row
     V: Array
     D: Array
+    row_W: Numbers  # the same, as rows have them
+    row_V: Numbers
+    row_D: Numbers
+    bend: Numbers  # (layers,), 1 - below
     b: Array  # (rows,)
-    c: Array
     shift: Array  # c - b
-    rounding: float  # what a sum of sizes 1 can be off by
+    rounding: float  # what a sum of sizes 1 can be off by at the middle
+    terms: int  # of one sum, at most
+    unit: float  # what a number of a row can be off by when it is rounded
     tiny: float  # more than underflow can lose
 
 
-def flatten(pair: Pair) -> Flat:
-    """Two paired networks in arrays."""
+def flatten(pair: Pair, reach: Vector) -> Flat:
+    """Two paired networks in arrays.
+
+    Args:
+        reach: the largest absolute values of inputs.
+    """
     blocks = [(k, s) for k, affine in enumerate(pair.maps) for s in affine.W]
     lengths = [pair.maps[k].W[s].size for k, s in blocks]
     W, V, D = (
         np.concatenate([np.empty(0), *(getattr(pair.maps[k], name)[s].ravel() for k, s in blocks)])
         for name in "WVD"
     )
+    leaky = 2 if any(pair.below) else 1  # as often is a unit read that is open
+    single = _suits_float32(pair, reach, (W, V, D))
+    dtype = np.float32 if single else np.float64
     return Flat(
         np.cumsum([0, *(affine.size for affine in pair.maps)], dtype=np.int64),
         np.array(pair.below, dtype=np.float64),
@@ -59,40 +76,78 @@ def flatten(pair: Pair) -> Flat:
         W,
         V,
         D,
+        W.astype(dtype, copy=False),
+        V.astype(dtype, copy=False),
+        D.astype(dtype, copy=False),
+        (1.0 - np.array(pair.below)).astype(dtype),
         np.concatenate([affine.b for affine in pair.maps]),
-        np.concatenate([affine.c for affine in pair.maps]),
         np.concatenate([affine.shift for affine in pair.maps]),
-        gamma(pair.operations * (len(pair.maps) + 2) + 8),
-        TINY,
+        gamma(pair.operations),
+        max(sum(w.shape[1] for w in affine.W.values()) for affine in pair.maps) * leaky,
+        2.0**-24 if single else UNIT,
+        2.0**-90 if single else TINY,
     )
+
+
+def _suits_float32(pair: Pair, reach: Vector, weights: tuple[Array, ...]) -> bool:
+    """Whether rows in float32 neither overflow nor lose weights to underflow.
+
+    No coefficient is larger than the product of the norms of all maps, and no value than that times
+    those of the inputs and biases; sizes have one of each.
+    """
+    least = min(np.abs(m[m != 0]).min(initial=np.inf) for m in weights)
+    norms, values = 1.0, 1.0 + reach.max(initial=0.0)
+    with np.errstate(over="ignore"):
+        for affine in pair.maps:
+            sizes = [
+                sum((np.abs(m).sum(axis=1) for m in of.values()), np.zeros(affine.size))
+                for of in (affine.W, affine.V)
+            ]
+            norms *= max(1.0, *(size.max(initial=0.0) for size in sizes))
+            values += np.abs(affine.b).max(initial=0.0) + np.abs(affine.c).max(initial=0.0)
+        return bool(least >= LEAST and norms * norms * values * len(weights[0]) <= MOST)
 
 
 @group
 class Form(NamedTuple):
-    """z, y or e in terms of (1, x, p): for y, of (1, x, relu(y))."""
+    """z, y or e, less what they are at the middle, in terms of (t, p): for y, of (t, relu(y))."""
 
-    now: Array  # rows of the layer at hand
-    size: Array  # and their sizes
-    kept: Array  # rows of units that are put in, layer by layer
-    kept_size: Array
-    open: Array  # rows of open units, at steps of `Places.stride`
-    lines: Array  # of open units: steep, rise and flat; of e, those of `difference_lines`
-    rest: Array  # at every corner what is above those lines, after 1 and the inputs there
-    peak: Array  # the largest one of those
-    less: Array  # of e, what is below the lower ones
-    value: Array  # of z, the middle between its bounds at every corner: all units at one, ...
-    middle: Array  # and relu of that, after 1 and the inputs
-    top: Array  # sizes of relu of them; of e, of q
-    bulk: Array  # sizes of all that a coefficient 1 of p or q becomes, at most
+    now: Numbers  # rows of the layer at hand
+    size: Array  # their sizes
+    off: Array  # and what they can be off by
+    mid: Array  # what they are at the middle
+    mid_off: Array  # and what that can be off by
+    kept: Numbers  # rows of units that are put in, layer by layer
+    kept_off: Numbers  # and what putting them in can be off by
+    open: Numbers  # rows of open units, at steps of `Places.stride`
+    lines: Numbers  # of open units: steep, rise, flat, z and relu(z) at the middle; of e, those of
+    # `difference_lines`
+    rest: Numbers  # at every corner what is above those lines, after the inputs there
+    peak: Numbers  # the largest one of those
+    less: Numbers  # of e, what is below the lower ones
+    value: Numbers  # of z, the middle between its bounds at every corner: all units at one, ...
+    middle: Numbers  # and relu of that, after the inputs
+    reach: Numbers  # how far t and p are from 0; of e, how far q is
+    bulk: Numbers  # what a coefficient 1 of p or q can be off by on its way down
 
 
 @group
 class Rest(NamedTuple):
     """The coefficients of q in rows of e."""
 
-    now: Array
-    kept: Array
-    open: Array
+    now: Numbers
+    kept: Numbers
+    open: Numbers
+
+
+@group
+class Middle(NamedTuple):
+    """Values at the middle of the box: of the inputs, then of all units."""
+
+    value: Array  # of the activation
+    value_off: Array  # what it can be off by, and what reading it adds to that
+    move: Array  # of its difference
+    move_off: Array
 
 
 @group
@@ -116,21 +171,22 @@ class Places(NamedTuple):
 class Ends(NamedTuple):
     """Rows, then minus them, on their way down to the inputs, and the bounds found."""
 
-    A: Array  # (1, x, p)
-    B: Array  # q
-    size: Array
-    slope: Array  # coefficients of z of open units
-    g: Array  # and of e
-    tilt: Array  # for every row and open unit the slope below relu
+    A: Numbers  # (t, p)
+    B: Numbers  # q
+    lift: Array  # 1
+    off: Array  # what all that can be off by
+    slope: Numbers  # coefficients of z of open units
+    g: Numbers  # and of e
+    tilt: Numbers  # for every row and open unit the slope below relu
     z: Array
     y: Array
     e: Array
-    part: Array  # coefficients of 1, the inputs and what is above lines
-    above: Array  # of what q is above its lines
-    below: Array  # and below them
-    z_corners: Array
-    y_corners: Array
-    e_corners: Array
+    part: Numbers  # coefficients of the inputs and what is above lines
+    above: Numbers  # of what q is above its lines
+    below: Numbers  # and below them
+    z_corners: Numbers
+    y_corners: Numbers
+    e_corners: Numbers
 
 
 @group
@@ -141,16 +197,18 @@ class Memory(NamedTuple):
     y: Form
     e: Form
     q: Rest
+    middle: Middle
     places: Places
     ends: Ends
     center: Array
-    half: Array
-    far: Array  # the largest absolute values
-    aside: Array  # half sides of inputs that no corners are made of
-    weights: Array  # of the layer at hand, on units that are put in
-    slope: Array  # of z of open units by inputs, on their chords
-    shares: Array  # of inputs in how far units are open
-    through: Array  # what that adds to units that read them
+    half: Numbers  # sides
+    aside: Numbers  # of inputs that no corners are made of
+    rounding: Array  # what a sum of sizes 1 can be off by in rows
+    loss: Array  # more than underflow can lose in a row
+    weights: Numbers  # of the layer at hand, on units that are put in
+    slope: Numbers  # of z of open units by inputs, on their chords
+    shares: Numbers  # of inputs in how far units are open
+    through: Numbers  # what that adds to units that read them
 
 
 def new_memory(flat: Flat, inputs: int) -> Memory:
@@ -158,41 +216,52 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
     widths, before = np.diff(flat.start), flat.start[:-1]
     layers, units, most = len(flat.below), int(before[-1]), int(widths.max())
     hidden = int(widths[:-1].max(initial=0))
-    by_row, by_rest = widths * (1 + inputs + before), widths * before
+    by_row, by_rest = widths * (inputs + before), widths * before
     row, rest = int(by_row.max()), int(by_rest.max())
     rows, rests = int(by_row[:-1].sum()), int(by_rest[:-1].sum())
-    opened = units * (inputs + units + 8)
+    lanes = 64 // flat.row_W.itemsize
+    opened = units * (inputs + units + lanes)
+    corners = max(lanes, 1 << min(inputs, SPREAD))
+    ahead = (inputs + units) * corners
 
-    corners = max(8, 1 << min(inputs, SPREAD))
-    ahead = (1 + inputs + units) * corners
+    def doubles(*shape: int) -> Array:
+        """Begin where a register is filled at once."""
+        return _aligned(shape, np.dtype(np.float64))
 
-    def numbers(*shape: int) -> Array:
-        """Begin where eight numbers are read at once."""
-        size = int(np.prod(shape))
-        whole = np.empty(size + 8)
-        first = -(whole.ctypes.data // 8) % 8
-        return whole[first : first + size].reshape(shape)
+    def numbers(*shape: int) -> Numbers:
+        return _aligned(shape, flat.row_W.dtype)
 
-    def form(lines: int) -> Form:
-        rows_of = numbers(row), numbers(most), numbers(rows), numbers(units), numbers(opened)
-        at_corners = (numbers(ahead) for _ in range(4))
-        rest, less, value, middle = at_corners
-        sizes = numbers(units), numbers(units)
-        return Form(
-            *rows_of, numbers(lines, units), rest, numbers(2, units), less, value, middle, *sizes
-        )
+    def form(lines: int, variables: int) -> Form:
+        of_rows = numbers(row), *(doubles(most) for _ in range(4))
+        kept = numbers(rows), numbers(units), numbers(opened), numbers(lines, units)
+        rest, less, value, middle = (numbers(ahead) for _ in range(4))
+        above = rest, numbers(2, units), less, value, middle
+        fields: tuple[Numbers, ...] = *of_rows, *kept, *above, numbers(variables), numbers(units)
+        return Form(*fields)
 
     def whole(size: int) -> Whole:
         return np.zeros(size, dtype=np.int64)
 
-    coefficients = 2 * rest
-    sizes = 2 * row, coefficients, 2 * most, coefficients, coefficients, coefficients
-    kept = (2 * most,) * 3
+    forms = form(5, inputs + units), form(5, inputs + units), form(4, units)
     wide_rows = 2 * max(row, most * corners)
-    by_sign = coefficients, coefficients
-    at_corners = (2 * most * corners,) * 3
-    ends = Ends(*map(numbers, (*sizes, *kept, wide_rows, *by_sign, *at_corners)))
+    ends = Ends(
+        *map(numbers, (2 * row, 2 * rest)),
+        *map(doubles, (2 * most,) * 2),
+        *map(numbers, (2 * rest,) * 3),
+        *map(doubles, (2 * most,) * 3),
+        *map(numbers, (wide_rows, 2 * rest, 2 * rest, *(2 * most * corners,) * 3)),
+    )
     places = Places(*map(whole, (most, most, 1, inputs, 1, units, units, *(layers + 1,) * 4)))
+    middle = Middle(*(doubles(inputs + units) for _ in range(4)))
+    box = doubles(inputs), numbers(inputs), numbers(inputs), doubles(1), doubles(1)
+    by_input = (numbers(units * inputs) for _ in range(3))
     rest_of_e = Rest(*map(numbers, (rest, rests, opened)))
-    others = *(inputs,) * 4, most * hidden, *(units * inputs,) * 3
-    return Memory(form(3), form(3), form(4), rest_of_e, places, ends, *map(numbers, others))
+    weights = numbers(most * hidden)
+    return Memory(*forms, rest_of_e, middle, places, ends, *box, weights, *by_input)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
+    size, step = int(np.prod(shape)), 64 // dtype.itemsize
+    whole = np.empty(size + step, dtype=dtype)
+    first = -(whole.ctypes.data // dtype.itemsize) % step
+    return whole[first : first + size].reshape(shape)

@@ -13,8 +13,9 @@ from relunorm.bounds.pairs.condensed.lines import (
     relu_rest,
     up,
 )
+from relunorm.bounds.pairs.condensed.middle import move_at
 from relunorm.compiled.jit import kernel_part
-from relunorm.compiled.operations import eight, keep
+from relunorm.compiled.operations import keep, lanes, spread, width
 
 #: What is known of a unit in both networks.
 OFF, OPEN, ON = 0, 1, 2
@@ -88,7 +89,7 @@ def settle(flat, memory, signs, layer, count, opened):
     for r in range(count):
         unit = flat.start[layer] + places.active[r]
         if signs[unit] == OPEN:
-            signs[unit] = _sign(memory, layer, unit, r, i, opened)
+            signs[unit] = _sign(flat, memory, layer, unit, r, i, opened)
             i += 1
         factor = 1.0 if signs[unit] == ON else flat.below[layer]
         if factor != 0.0:
@@ -96,7 +97,7 @@ def settle(flat, memory, signs, layer, count, opened):
 
 
 @kernel_part
-def _sign(memory, layer, unit, r, i, opened):
+def _sign(flat, memory, layer, unit, r, i, opened):
     """The sign of a unit in both networks; where it is open, its rows and lines are kept."""
     ends = memory.ends
     zu, zl = ends.z[i], -ends.z[opened + i]
@@ -110,66 +111,125 @@ def _sign(memory, layer, unit, r, i, opened):
         return ON
     if zu <= 0.0 and yu <= 0.0:
         return OFF
-    z, y, e = memory.z, memory.y, memory.e
-    places, k = memory.places, memory.places.opened[layer + 1]
-    relu_lines(z.lines, k, zl, zu)
-    relu_lines(y.lines, k, yl, yu)
-    _line(memory, i, opened, k, el, eu)
-    z.top[k], y.top[k], e.top[k] = max(zu, 0.0), max(yu, 0.0), max(abs(el), abs(eu))
-    z.bulk[k] = z.top[k] + z.peak[0, k] + 4 * z.size[r] + max(abs(zl), abs(zu))
-    y.bulk[k] = y.top[k] + y.peak[0, k] + 4 * y.size[r] + max(abs(yl), abs(yu))
-    most, lines = max(e.peak[0, k], e.peak[1, k]), e.lines
-    of_e, of_z = max(abs(lines[0, k]), abs(lines[2, k])), max(abs(lines[1, k]), abs(lines[3, k]))
-    e.bulk[k] = e.top[k] + most + of_e * (4 * e.size[r] + e.top[k]) + of_z * z.bulk[k]
+    _open_unit(flat, memory, layer, unit, r, i, opened, (zl, zu, yl, yu, el, eu))
+    return OPEN
+
+
+@kernel_part
+def _open_unit(flat, memory, layer, unit, r, i, opened, known):
+    """Keep the rows and lines of an open unit."""
+    zl, zu, yl, yu, el, eu = known
+    z, y, e, places = memory.z, memory.y, memory.e, memory.places
+    k, K = places.opened[layer + 1], places.opened[layer]
+    far_z, far_y = _value_lines(memory, z, k, r, zl, zu), _value_lines(memory, y, k, r, yl, yu)
+    mids = z.mid[r], y.mid[r], e.mid[r]
+    q, q_off = move_at(mids, (z.mid_off[r], y.mid_off[r], e.mid_off[r]))
+    if _line(memory, i, opened, k, el, eu, (mids[0], mids[1], mids[2], q)):
+        q_off += z.mid_off[r] + y.mid_off[r]
+    _bulk(memory, z, k, r, far_z)
+    _bulk(memory, y, k, r, far_y)
+    far_e = max(eu - e.mid[r], e.mid[r] - el, 0.0)
+    _difference_bulk(memory, k, r, far_z, far_e, q_off)
+    reach = max(max(eu, 0.0) - q, q - min(el, 0.0), 0.0) + q_off
+    e.reach[k] = above(memory, reach)
+    memory.loss[0] += flat.tiny * (reach + far_z + far_y + far_e)
     places.open_unit[k] = unit
-    K, at = places.opened[layer], k * places.stride[0]
-    wide = 1 + len(memory.center) + K
+    at, wide = k * places.stride[0], len(memory.center) + K
     _copy(z.now, r, wide, z.open, at, 1.0)
     _copy(y.now, r, wide, y.open, at, 1.0)
     _copy(e.now, r, wide, e.open, at, 1.0)
     _copy(memory.q.now, r, K, memory.q.open, at, 1.0)
     places.opened[layer + 1] = k + 1
-    return OPEN
 
 
 @kernel_part
-def _line(memory, i, opened, k, el, eu):
+def above(memory, value):
+    """At least a value, also when it is rounded to a number of rows."""
+    return value * (1.0 + memory.rounding[0]) + memory.loss[0]
+
+
+@kernel_part
+def _value_lines(memory, form, k, r, low, high):
+    """Lines of open unit k, and how far its p is from that at the middle; returns how far z is."""
+    mid, off = form.mid[r], form.mid_off[r]
+    p = max(mid, 0.0)
+    relu_lines(form.lines, k, low, high)
+    form.lines[3, k], form.lines[4, k] = mid, p
+    reach = max(max(high, 0.0) - p, p - max(low, 0.0), 0.0) + off
+    form.reach[len(memory.center) + k] = above(memory, reach)
+    return max(high - mid, mid - low, 0.0) + off
+
+
+@kernel_part
+def _bulk(memory, form, k, r, far):
+    """What a coefficient 1 of p can be off by: its row, its lines and what is above those."""
+    size = form.size[r] + far + form.peak[0, k] + 4 * abs(form.mid[r])
+    off = form.off[r] + 2 * form.mid_off[r] + memory.rounding[0] * size
+    form.bulk[k] = above(memory, off)
+
+
+@kernel_part
+def _difference_bulk(memory, k, r, far_z, far_e, q_off):
+    """What a coefficient 1 of q can be off by."""
+    z, e, rounding = memory.z, memory.e, memory.rounding[0]
+    lines, mid_z, mid_e = e.lines, abs(z.mid[r]), abs(e.mid[r])
+    of_e, of_z = max(abs(lines[0, k]), abs(lines[2, k])), max(abs(lines[1, k]), abs(lines[3, k]))
+    by_e = e.off[r] + e.mid_off[r] + rounding * (e.size[r] + far_e + 2 * mid_e)
+    by_z = z.off[r] + z.mid_off[r] + rounding * (z.size[r] + far_z + 2 * mid_z)
+    size = max(e.peak[0, k], e.peak[1, k])
+    e.bulk[k] = above(memory, of_e * by_e + of_z * by_z + q_off + rounding * size)
+
+
+@kernel_part
+def _line(memory, i, opened, k, el, eu, mids):
     """What is above the lines of open unit k at every corner, and its lines of the difference."""
     z, y, e, ends, corners = memory.z, memory.y, memory.e, memory.ends, memory.places.corners[0]
-    units = len(z.top)
-    high, low, at = i * corners, (opened + i) * corners, (1 + len(memory.center) + k) * corners
-    over, also = ends.z_corners, ends.y_corners
-    _sums(ends, high, corners)
-    _sums(ends, low, corners)
-    of_z = relu_rest(z.rest, at, z.lines[0, k], z.lines[1, k], over, high, low, corners)
-    of_y = relu_rest(y.rest, at, y.lines[0, k], y.lines[1, k], also, high, low, corners)
-    z.peak[0, k], y.peak[0, k] = peak(z.rest, at, corners), peak(y.rest, at, corners)
-    mid_z, mid_e, far = eight(0.0), eight(0.0), ends.e_corners
-    for c in range(0, corners, 8):
-        z_here = 0.5 * (eight(over, high + c) - eight(over, low + c))
-        keep(z.middle, at + c, 8, np.maximum(z_here, 0.0))
-        for lane in range(8):
-            z.value[(c + lane) * units + k] = 0.5 * (over[high + c + lane] - over[low + c + lane])
+    units, far = len(z.bulk), ends.e_corners
+    high, low, at = i * corners, (opened + i) * corners, (len(memory.center) + k) * corners
+    over, also, wide = ends.z_corners, ends.y_corners, width(ends.z_corners)
+    _sums(memory, high, corners)
+    _sums(memory, low, corners)
+    of_z = _rest(z, k, at, over, high, low, corners)
+    of_y = _rest(y, k, at, also, high, low, corners)
+    mid_z, mid_e, p = spread(0.0, over), spread(0.0, over), spread(max(mids[0], 0.0), over)
+    for c in range(0, corners, wide):
+        z_here = 0.5 * (lanes(over, high + c) - lanes(over, low + c))
+        keep(z.middle, at + c, wide, np.maximum(z_here, 0.0) - p)
         mid_z += z_here
-        mid_e += 0.5 * (eight(far, high + c) - eight(far, low + c))
+        mid_e += 0.5 * (lanes(far, high + c) - lanes(far, low + c))
+    for c in range(corners):
+        z.value[c * units + k] = 0.5 * (over[high + c] - over[low + c])
     middle, means = (np.sum(mid_z) / corners, np.sum(mid_e) / corners), (of_z, of_y)
-    difference_lines(
-        z, y, e, k, at, ends.e_corners, high, low, el, eu, middle, means, corners
+    return difference_lines(
+        z, y, e, k, at, far, high, low, el, eu, middle, mids, means, corners
     )  # fmt: skip
 
 
 @kernel_part
-def _sums(ends, at, corners):
+def _rest(form, k, at, over, high, low, corners):
+    """What relu is above its line at corners; returns the mean, before the middle is taken off."""
+    steep, rise = float(form.lines[0, k]), float(form.lines[1, k])
+    shift = steep * form.lines[3, k] - form.lines[4, k]
+    mean = relu_rest(form.rest, at, steep, rise, shift, over, high, low, corners)
+    form.peak[0, k] = peak(form.rest, at, corners)
+    return mean
+
+
+@kernel_part
+def _sums(memory, at, corners):
     """Where z + e says more of y at corners, in the mean, than its own bounds do, take that."""
-    y, z, e = ends.y_corners, ends.z_corners, ends.e_corners
-    own, sums = eight(0.0), eight(0.0)
-    for c in range(at, at + corners, 8):
-        own += eight(y, c)
-        sums += eight(z, c) + eight(e, c)
+    ends, rounding = memory.ends, memory.rounding[0]
+    y, z, e, wide = ends.y_corners, ends.z_corners, ends.e_corners, width(ends.y_corners)
+    own, sums = spread(0.0, y), spread(0.0, y)
+    for c in range(at, at + corners, wide):
+        own += lanes(y, c)
+        sums += lanes(z, c) + lanes(e, c)
     if np.sum(own) <= np.sum(sums):
         return
-    for c in range(at, at + corners):
-        y[c] = up(z[c] + e[c])
+    more, loss = spread(rounding, y), spread(memory.loss[0], y)
+    for c in range(at, at + corners, wide):
+        total = lanes(z, c) + lanes(e, c)
+        keep(y, c, wide, total + (abs(total) * more + loss))
 
 
 @kernel_part
@@ -178,19 +238,26 @@ def _keep(memory, layer, unit, r, factor):
     z, y, e = memory.z, memory.y, memory.e
     places, K = memory.places, memory.places.opened[layer]
     f, at, rest = places.kept[layer + 1], places.kept_row[layer + 1], places.kept_rest[layer + 1]
-    wide = 1 + len(memory.center) + K
+    wide = len(memory.center) + K
     places.kept_unit[f] = unit
-    z.kept_size[f], y.kept_size[f] = factor * z.size[r], factor * y.size[r]
-    e.kept_size[f] = factor * e.size[r]
-    _copy(z.now, r, wide, z.kept, at, factor)
-    _copy(y.now, r, wide, y.kept, at, factor)
-    _copy(e.now, r, wide, e.kept, at, factor)
+    _keep_row(memory, z, r, wide, f, at, factor)
+    _keep_row(memory, y, r, wide, f, at, factor)
+    _keep_row(memory, e, r, wide, f, at, factor)
     _copy(memory.q.now, r, K, memory.q.kept, rest, factor)
     places.kept_row[layer + 1], places.kept_rest[layer + 1] = at + wide, rest + K
     places.kept[layer + 1] = f + 1
 
 
 @kernel_part
-def _copy(rows, r, wide, out, at, factor):
-    for j in range(wide):
-        out[at + j] = factor * rows[r * wide + j]
+def _keep_row(memory, form, r, wide, f, at, factor):
+    off = form.off[r] + memory.rounding[0] * form.size[r]
+    form.kept_off[f] = above(memory, factor * off)
+    _copy(form.now, r, wide, form.kept, at, factor)
+
+
+@kernel_part
+def _copy(rows, r, long, out, at, factor):
+    wide, times = width(rows), spread(factor, rows)
+    for j in range(0, long, wide):
+        some = min(long - j, wide)
+        keep(out, at + j, some, times * lanes(rows, r * long + j, some))
