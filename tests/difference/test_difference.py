@@ -142,7 +142,7 @@ def test_bounds_in_terms_of_open_units(kind: str, share: float) -> None:
     assert (corner[1:] == np.where(corner[1:] > lo[1:], hi[1:], lo[1:])).all()
     assert (score[1, 2], score.min() >= 0) == (0, True)
     plain = np.array([linear_bounds(pair, *ends).upper for ends in zip(lo, hi, strict=True)])
-    assert np.median(upper / plain) <= 1 + 1e-9
+    assert np.median(upper / plain) <= 1 + 1e-4  # rows are in float32
     for k in range(len(lo)):
         points = rng.uniform(lo[k], hi[k], (400, 3))
         points[:64] = np.where(rng.random((64, 3)) < 0.5, lo[k], hi[k])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.pairs.condensed.lines import through_p, through_q
+from relunorm.bounds.pairs.condensed.lines import through_joined, through_p, through_q
 from relunorm.compiled.jit import kernel_part, loose_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 from relunorm.compiled.products import add_product
@@ -158,6 +158,15 @@ def _raise(at, first, corners, more):
 @kernel_part
 def difference_ends(flat, memory, layer, count, found, over):
     """Bound e of the chosen rows; ``A`` and ``B`` get the coefficients that were met."""
+    if flat.joined != 0:
+        _joined_ends(flat, memory, layer, count, found, over)
+    else:
+        _signed_ends(flat, memory, layer, count, found, over)
+
+
+@kernel_part
+def _signed_ends(flat, memory, layer, count, found, over):
+    """With lines that depend on the signs of coefficients."""
     places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
     z, e, q, corners = memory.z, memory.e, memory.q, places.corners[0]
     wide = _begin(memory, e, layer, count)
@@ -187,3 +196,53 @@ def difference_ends(flat, memory, layer, count, found, over):
     add_product(ends.below, 0, K, e.less, at, corners, over, 0, corners, rows, K, corners)
     for r in range(rows):
         found[r] = _largest(flat, memory, r, wide, over)
+
+
+@kernel_part
+def _joined_ends(flat, memory, layer, count, found, over):
+    """With lines that are joined: minus a row has its coefficients."""
+    places, ends, ahead = memory.places, memory.ends, len(memory.center)
+    z, e, q = memory.z, memory.e, memory.q
+    wide = _begin(memory, e, layer, count)
+    K, stride = wide - ahead, places.stride[0]
+    _load(q.now, places.some, count, K, ends.B)
+    for m in range(layer - 1, -1, -1):
+        k0, k1 = places.opened[m], places.opened[m + 1]
+        if k0 == k1:
+            continue
+        if k1 < K:
+            at, to, many, new = k1 * stride + ahead + k0, ahead + k0, K - k1, k1 - k0
+            add_product(ends.slope, k1, K, z.open, at, stride, ends.A, to, wide, count, many, new)
+            add_product(ends.g, k1, K, e.open, at, stride, ends.A, to, wide, count, many, new)
+            at = k1 * stride + k0
+            add_product(ends.g, k1, K, q.open, at, stride, ends.B, k0, K, count, many, new)
+        for r in range(count):
+            ends.off[r] += through_joined(ends, r * wide + ahead, r * K, z, e, k0, k1)
+    add_product(ends.slope, 0, K, z.open, 0, stride, ends.A, 0, wide, count, K, ahead)
+    add_product(ends.g, 0, K, e.open, 0, stride, ends.A, 0, wide, count, K, ahead)
+    _between_lines(memory, count, wide, over)
+    for r in range(count):
+        ends.off[count + r] = ends.off[r]
+        for j in range(wide):
+            ends.A[(count + r) * wide + j] = -ends.A[r * wide + j]
+    for r in range(2 * count):
+        found[r] = _largest(flat, memory, r, wide, over)
+
+
+@kernel_part
+def _between_lines(memory, count, wide, over):
+    """The values of rows of ``A`` and ``B`` and of their negatives at every corner."""
+    z, e, ends, ahead, corners = (
+        memory.z, memory.e, memory.ends, len(memory.center), memory.places.corners[0]
+    )  # fmt: skip
+    K, at, minus, lot = wide - ahead, ahead * corners, count * corners, width(over)
+    for i in range(0, 2 * minus, lot):
+        keep(over, i, lot, spread(0.0, over))
+    add_product(ends.A, 0, wide, z.mean, 0, corners, over, 0, corners, count, wide, corners)
+    add_product(ends.B, 0, K, e.mean, at, corners, over, 0, corners, count, K, corners)
+    add_product(ends.above, 0, K, z.span, at, corners, over, minus, corners, count, K, corners)
+    add_product(ends.below, 0, K, e.span, at, corners, over, minus, corners, count, K, corners)
+    for i in range(0, minus, lot):
+        mean, span = lanes(over, i), lanes(over, minus + i)
+        keep(over, i, lot, span + mean)
+        keep(over, minus + i, lot, span - mean)

@@ -136,6 +136,7 @@ def _find_corners(memory, lo, hi):
     _put_ahead(memory, memory.z.rest, spread_)
     _put_ahead(memory, memory.y.rest, spread_)
     _put_ahead(memory, memory.z.middle, spread_)
+    _put_ahead(memory, memory.z.mean, spread_)
 
 
 @kernel_part

@@ -100,6 +100,54 @@ def difference_lines(z, y, e, k, at, over, high, low, el, eu, middle, mids, mean
 
 
 @kernel_part
+def joined_lines(z, y, e, k, at, over, high, low, el, eu, mids, means, corners):
+    """Lines with one slope above and below q: half of e, or those above relu(y) and relu(z).
+
+    Then a row and minus it have the same coefficients. ``e.mean`` and ``e.span`` get what is
+    between such lines. Arguments and what is returned are as in `difference_lines`.
+    """
+    z_mid, y_mid, e_mid, q_mid = mids
+    most = max(abs(el), abs(eu)) / 2
+    half = relu_rest(e.span, at, 0.5, most, 0.0, over, high, low, corners)
+    if means[0] + means[1] < 2 * half:
+        of_y, of_z = float(y.lines[0, k]), float(z.lines[0, k])
+        shift_y, shift_z = of_y * y_mid - max(y_mid, 0.0), of_z * z_mid - max(z_mid, 0.0)
+        _between(e, y.rest, z.rest, at, shift_y - shift_z, shift_y + shift_z, corners)
+        size = abs(z_mid) + abs(y_mid)
+        joined = True
+    else:
+        of_y, of_z, size, joined = 0.5, 0.0, abs(e_mid) + abs(q_mid), False
+        for c in range(at, at + corners, width(e.mean)):
+            keep(e.mean, c, width(e.mean), spread(0.5 * e_mid - q_mid, e.mean))
+    lines = e.lines
+    lines[0, k] = lines[2, k] = of_y
+    lines[1, k] = lines[3, k] = of_y - of_z if joined else 0.0
+    e.peak[0, k] = peak(e.mean, at, corners) + peak(e.span, at, corners) + size
+    e.peak[1, k] = 0.0
+    return joined
+
+
+@loose_part
+def _between(e, above, below, at, apart, both, corners):
+    """The middle between two rests, shifts of which are so far apart, and how far they are."""
+    wide, shift, less = width(e.mean), spread(apart / 2, e.mean), spread(both / 2, e.mean)
+    for c in range(at, at + corners, wide):
+        one, other = 0.5 * lanes(above, c), 0.5 * lanes(below, c)
+        keep(e.mean, c, wide, (one - other) + shift)
+        keep(e.span, c, wide, (one + other) - less)
+
+
+@loose_part
+def join_rest(form, at, shift, corners):
+    """What relu is above and below lines of one slope: the rest, which is shifted, or the shift."""
+    wide, half = width(form.mean), spread(shift / 2, form.mean)
+    for c in range(at, at + corners, wide):
+        rest = 0.5 * lanes(form.rest, c)
+        keep(form.mean, c, wide, rest + half)
+        keep(form.span, c, wide, rest - half)
+
+
+@kernel_part
 def _lifted(rest, other, at, shift, corners):
     """Another rest with a number added to it."""
     wide = width(rest)
@@ -160,6 +208,26 @@ def through_q(ends, at, e, first, last):
         of_z = up * lanes(high_z, k, some) + down * lanes(low_z, k, some)
         keep(ends.slope, to, some, lanes(ends.slope, to, some) + of_z)
         off += abs(b) * lanes(e.bulk, k, some)
+    return np.sum(off)
+
+
+@loose_part
+def through_joined(ends, a_at, at, z, e, first, last):
+    """Coefficients of p, ``A[a_at + k]``, and of q, ``B[at + k]``, become those of z and e.
+
+    ``above`` and ``below`` get their sizes. Returns what they can be off by.
+    """
+    steep, of_e, of_z, wide = z.lines[0], e.lines[0], e.lines[1], width(ends.A)
+    off = spread(0.0, ends.A)
+    for k in range(first, last, wide):
+        some, to = min(last - k, wide), at + k
+        a, b = lanes(ends.A, a_at + k, some), lanes(ends.B, to, some)
+        keep(ends.slope, to, some, a * lanes(steep, k, some) + b * lanes(of_z, k, some))
+        keep(ends.g, to, some, b * lanes(of_e, k, some))
+        a, b = abs(a), abs(b)
+        keep(ends.above, to, some, a)
+        keep(ends.below, to, some, b)
+        off += a * lanes(z.bulk, k, some) + b * lanes(e.bulk, k, some)
     return np.sum(off)
 
 

@@ -27,6 +27,9 @@ SPREAD = 5
 #: In float32, no weight is below `LEAST` but 0, and what networks can make of one is below `MOST`.
 LEAST, MOST = 2.0**-100, 2.0**100
 
+#: Where weights differ by this share, lines above and below differences are joined.
+JOINED = 1e-4
+
 
 @group
 class Flat(NamedTuple):
@@ -50,6 +53,7 @@ class Flat(NamedTuple):
     terms: int  # of one sum, at most
     unit: float  # what a number of a row can be off by when it is rounded
     tiny: float  # more than underflow can lose
+    joined: int  # whether lines above and below differences have one slope
 
 
 def flatten(pair: Pair, reach: Vector) -> Flat:
@@ -86,6 +90,7 @@ def flatten(pair: Pair, reach: Vector) -> Flat:
         max(sum(w.shape[1] for w in affine.W.values()) for affine in pair.maps) * leaky,
         2.0**-24 if single else UNIT,
         2.0**-90 if single else TINY,
+        int(pair.apart >= JOINED),
     )
 
 
@@ -125,6 +130,8 @@ class Form(NamedTuple):
     rest: Numbers  # at every corner what is above those lines, after the inputs there
     peak: Numbers  # the largest one of those
     less: Numbers  # of e, what is below the lower ones
+    mean: Numbers  # where lines are joined, the middle between what is above and below them
+    span: Numbers  # and how far that is from either
     value: Numbers  # of z, the middle between its bounds at every corner: all units at one, ...
     middle: Numbers  # and relu of that, after the inputs
     reach: Numbers  # how far t and p are from 0; of e, how far q is
@@ -234,8 +241,8 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
     def form(lines: int, variables: int) -> Form:
         of_rows = numbers(row), *(doubles(most) for _ in range(4))
         kept = numbers(rows), numbers(units), numbers(opened), numbers(lines, units)
-        rest, less, value, middle = (numbers(ahead) for _ in range(4))
-        above = rest, numbers(2, units), less, value, middle
+        rest, *others = (numbers(ahead) for _ in range(6))
+        above = rest, numbers(2, units), *others
         fields: tuple[Numbers, ...] = *of_rows, *kept, *above, numbers(variables), numbers(units)
         return Form(*fields)
 

@@ -8,6 +8,8 @@ from relunorm.bounds.pairs.condensed.ends import difference_ends, foresee, value
 from relunorm.bounds.pairs.condensed.lines import (
     difference_lines,
     down,
+    join_rest,
+    joined_lines,
     peak,
     relu_lines,
     relu_rest,
@@ -124,7 +126,7 @@ def _open_unit(flat, memory, layer, unit, r, i, opened, known):
     far_z, far_y = _value_lines(memory, z, k, r, zl, zu), _value_lines(memory, y, k, r, yl, yu)
     mids = z.mid[r], y.mid[r], e.mid[r]
     q, q_off = move_at(mids, (z.mid_off[r], y.mid_off[r], e.mid_off[r]))
-    if _line(memory, i, opened, k, el, eu, (mids[0], mids[1], mids[2], q)):
+    if _line(flat, memory, i, opened, k, el, eu, (mids[0], mids[1], mids[2], q)):
         q_off += z.mid_off[r] + y.mid_off[r]
     _bulk(memory, z, k, r, far_z)
     _bulk(memory, y, k, r, far_y)
@@ -181,7 +183,7 @@ def _difference_bulk(memory, k, r, far_z, far_e, q_off):
 
 
 @kernel_part
-def _line(memory, i, opened, k, el, eu, mids):
+def _line(flat, memory, i, opened, k, el, eu, mids):
     """What is above the lines of open unit k at every corner, and its lines of the difference."""
     z, y, e, ends, corners = memory.z, memory.y, memory.e, memory.ends, memory.places.corners[0]
     units, far = len(z.bulk), ends.e_corners
@@ -199,6 +201,10 @@ def _line(memory, i, opened, k, el, eu, mids):
         mid_e += 0.5 * (lanes(far, high + c) - lanes(far, low + c))
     for c in range(corners):
         z.value[c * units + k] = 0.5 * (over[high + c] - over[low + c])
+    if flat.joined != 0:
+        shift = z.lines[0, k] * z.lines[3, k] - z.lines[4, k]
+        join_rest(z, at, shift, corners)
+        return joined_lines(z, y, e, k, at, far, high, low, el, eu, mids, (of_z, of_y), corners)
     middle, means = (np.sum(mid_z) / corners, np.sum(mid_e) / corners), (of_z, of_y)
     return difference_lines(
         z, y, e, k, at, far, high, low, el, eu, middle, mids, means, corners
