@@ -55,11 +55,6 @@ def value_ends(flat, memory, form, layer, count, found, over):
         k0, k1 = places.opened[m], places.opened[m + 1]
         if k0 == k1:
             continue
-        if k1 < K:
-            add_product(
-                ends.slope, k1, K, form.open, k1 * stride + ahead + k0, stride,
-                ends.A, ahead + k0, wide, rows, K - k1, k1 - k0,
-            )  # fmt: skip
         for r in range(rows):
             off, lift = through_p(
                 ends.A, r * wide + ahead, form, k0, k1, ends.tilt, r * K,
@@ -67,7 +62,10 @@ def value_ends(flat, memory, form, layer, count, found, over):
             )  # fmt: skip
             ends.off[r] += off
             ends.lift[r] += lift
-    add_product(ends.slope, 0, K, form.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
+        at, many = k0 * stride, k1 - k0
+        add_product(
+            ends.slope, k0, K, form.open, at, stride, ends.A, 0, wide, rows, many, ahead + k0
+        )
     _at_corners(memory, form, rows, wide, over)
     for r in range(rows):
         found[r] = _largest(flat, memory, r, wide, over)
@@ -170,26 +168,19 @@ def _signed_ends(flat, memory, layer, count, found, over):
     places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
     z, e, q, corners = memory.z, memory.e, memory.q, places.corners[0]
     wide = _begin(memory, e, layer, count)
-    K, stride = wide - ahead, places.stride[0]
+    K = wide - ahead
     _load(q.now, places.some, count, K, ends.B)
     for m in range(layer - 1, -1, -1):
         k0, k1 = places.opened[m], places.opened[m + 1]
         if k0 == k1:
             continue
-        if k1 < K:
-            at, to, many, new = k1 * stride + ahead + k0, ahead + k0, K - k1, k1 - k0
-            add_product(ends.slope, k1, K, z.open, at, stride, ends.A, to, wide, rows, many, new)
-            add_product(ends.g, k1, K, e.open, at, stride, ends.A, to, wide, rows, many, new)
-            at = k1 * stride + k0
-            add_product(ends.g, k1, K, q.open, at, stride, ends.B, k0, K, rows, many, new)
         for r in range(rows):
             off, lift = through_p(
                 ends.A, r * wide + ahead, z, k0, k1, z.lines[2], 0, ends.slope, r * K, ends.part
             )
             ends.off[r] += off + through_q(ends, r * K, e, k0, k1)
             ends.lift[r] += lift
-    add_product(ends.slope, 0, K, z.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
-    add_product(ends.g, 0, K, e.open, 0, stride, ends.A, 0, wide, rows, K, ahead)
+        _replace(memory, rows, wide, K, k0, k1)
     _at_corners(memory, z, rows, wide, over)
     at = ahead * corners
     add_product(ends.above, 0, K, e.rest, at, corners, over, 0, corners, rows, K, corners)
@@ -199,27 +190,31 @@ def _signed_ends(flat, memory, layer, count, found, over):
 
 
 @kernel_part
+def _replace(memory, rows, wide, K, k0, k1):
+    """Coefficients of z and e of open units become those of what their rows have."""
+    z, e, q, ends, stride = memory.z, memory.e, memory.q, memory.ends, memory.places.stride[0]
+    at, many, below = k0 * stride, k1 - k0, wide - K + k0
+    add_product(ends.slope, k0, K, z.open, at, stride, ends.A, 0, wide, rows, many, below)
+    add_product(ends.g, k0, K, e.open, at, stride, ends.A, 0, wide, rows, many, below)
+    if k0 > 0:
+        add_product(ends.g, k0, K, q.open, at, stride, ends.B, 0, K, rows, many, k0)
+
+
+@kernel_part
 def _joined_ends(flat, memory, layer, count, found, over):
     """With lines that are joined: minus a row has its coefficients."""
     places, ends, ahead = memory.places, memory.ends, len(memory.center)
     z, e, q = memory.z, memory.e, memory.q
     wide = _begin(memory, e, layer, count)
-    K, stride = wide - ahead, places.stride[0]
+    K = wide - ahead
     _load(q.now, places.some, count, K, ends.B)
     for m in range(layer - 1, -1, -1):
         k0, k1 = places.opened[m], places.opened[m + 1]
         if k0 == k1:
             continue
-        if k1 < K:
-            at, to, many, new = k1 * stride + ahead + k0, ahead + k0, K - k1, k1 - k0
-            add_product(ends.slope, k1, K, z.open, at, stride, ends.A, to, wide, count, many, new)
-            add_product(ends.g, k1, K, e.open, at, stride, ends.A, to, wide, count, many, new)
-            at = k1 * stride + k0
-            add_product(ends.g, k1, K, q.open, at, stride, ends.B, k0, K, count, many, new)
         for r in range(count):
             ends.off[r] += through_joined(ends, r * wide + ahead, r * K, z, e, k0, k1)
-    add_product(ends.slope, 0, K, z.open, 0, stride, ends.A, 0, wide, count, K, ahead)
-    add_product(ends.g, 0, K, e.open, 0, stride, ends.A, 0, wide, count, K, ahead)
+        _replace(memory, count, wide, K, k0, k1)
     _between_lines(memory, count, wide, over)
     for r in range(count):
         ends.off[count + r] = ends.off[r]
