@@ -285,7 +285,7 @@ def _largest(body: Any, given: Value) -> Value:
     kind = _lanes_kind(given, LANES.values(), "np.max compares numbers side by side")
     name, one = f"@llvm.vector.reduce.fmaximum.{_short(kind)}", kind.entry.llvm
     body.program.declared[name] = f"declare {one} {name}({kind.llvm})"
-    return body.value(kind.entry, f"call {one} {name}({kind.llvm} {given.parts[0]})")
+    return body.value(kind.entry, f"call{body.fast} {one} {name}({kind.llvm} {given.parts[0]})")
 
 
 def _next_float(body: Any, value: Value, towards: Value) -> Value:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.pairs.condensed.lines import through_joined, through_p, through_q
+from relunorm.bounds.pairs.condensed.lines import (
+    above_p,
+    above_q,
+    around,
+    through_joined,
+    through_p,
+    through_q,
+)
 from relunorm.compiled.jit import kernel_part, loose_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 from relunorm.compiled.products import add_product
@@ -46,7 +53,7 @@ def _begin(memory, form, layer, count):
 
 
 @kernel_part
-def value_ends(flat, memory, form, layer, count, found, over):
+def value_ends(memory, form, layer, count, found, over):
     """Bound z or y of the chosen rows, with slopes ``ends.tilt``; ``over`` gets them by corner."""
     places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
     wide = _begin(memory, form, layer, count)
@@ -55,20 +62,17 @@ def value_ends(flat, memory, form, layer, count, found, over):
         k0, k1 = places.opened[m], places.opened[m + 1]
         if k0 == k1:
             continue
-        for r in range(rows):
-            off, lift = through_p(
-                ends.A, r * wide + ahead, form, k0, k1, ends.tilt, r * K,
-                ends.slope, r * K, ends.part,
-            )  # fmt: skip
-            ends.off[r] += off
-            ends.lift[r] += lift
+        through_p(ends, rows, wide, ahead, form, k0, k1, ends.tilt, K)
         at, many = k0 * stride, k1 - k0
         add_product(
             ends.slope, k0, K, form.open, at, stride, ends.A, 0, wide, rows, many, ahead + k0
         )
-    _at_corners(memory, form, rows, wide, over)
     for r in range(rows):
-        found[r] = _largest(flat, memory, r, wide, over)
+        at = r * wide + ahead
+        off, lift = above_p(ends, at, at, K, form, ends.tilt, r * K)
+        _widen(memory, r, wide, off, lift)
+    _at_corners(memory, form, rows, wide, over)
+    _raise(memory, rows, found, over)
 
 
 @kernel_part
@@ -116,77 +120,85 @@ def _weigh(at, part, up, down, corners):
 
 
 @kernel_part
-def _at_corners(memory, form, rows, wide, over):
-    """The values of rows of ``A`` at every corner, with what relu can be above its lines."""
-    ends, ahead, corners = memory.ends, len(memory.center), memory.places.corners[0]
-    for r in range(rows):
-        for i in range(r * wide, r * wide + ahead):
-            ends.part[i] = ends.A[i]
-    for i in range(0, rows * corners, width(over)):
-        keep(over, i, width(over), spread(0.0, over))
-    add_product(ends.part, 0, wide, form.rest, 0, corners, over, 0, corners, rows, wide, corners)
-
-
-@kernel_part
-def _largest(flat, memory, r, wide, over):
-    """Round up the values of a row at corners; returns the largest one."""
-    ends, d, corners = memory.ends, len(memory.center), memory.places.corners[0]
-    size, more = abs(ends.lift[r]), ends.off[r]
-    for j in range(d):
-        slope = abs(ends.A[r * wide + j])
-        size += slope * memory.half[j]
-        more += slope * memory.aside[j]
-    rounding = memory.rounding[0]
-    more += rounding * (size + more) + memory.loss[0]
-    largest = _raise(over, r * corners, corners, ends.lift[r] + more)
-    return largest if largest == largest else np.inf
+def _widen(memory, r, wide, off, lift):
+    """A number that makes the values of a row at corners bounds, whatever is rounded."""
+    ends = memory.ends
+    size, aside = _inputs_of(ends, r * wide, memory.half, memory.aside)
+    lift += ends.lift[r]
+    more = ends.off[r] + off + aside
+    more += memory.rounding[0] * (abs(lift) + size + more) + memory.loss[0]
+    ends.lift[r] = lift + more
 
 
 @loose_part
-def _raise(at, first, corners, more):
-    """Add a number to values; returns the largest one."""
-    largest, lift, wide = spread(-np.inf, at), spread(more, at), width(at)
-    for c in range(first, first + corners, wide):
-        value = lanes(at, c) + lift
-        keep(at, c, wide, value)
-        largest = np.maximum(largest, value)
-    return np.max(largest)
+def _inputs_of(ends, at, half, aside):
+    """Put coefficients of inputs beside those of rests; their sizes, and those no corner has."""
+    d, wide = len(half), width(half)
+    size, beside = spread(0.0, half), spread(0.0, half)
+    for j in range(0, d, wide):
+        some = min(d - j, wide)
+        a = lanes(ends.A, at + j, some)
+        keep(ends.part, at + j, some, a)
+        size += abs(a) * lanes(half, j, some)
+        beside += abs(a) * lanes(aside, j, some)
+    return np.sum(size), np.sum(beside)
+
+
+@kernel_part
+def _at_corners(memory, form, rows, wide, over):
+    """The values of rows of ``part`` at every corner: inputs, and what is above lines of relu."""
+    ends, corners, lot = memory.ends, memory.places.corners[0], width(over)
+    for i in range(0, rows * corners, lot):
+        keep(over, i, lot, spread(0.0, over))
+    add_product(ends.part, 0, wide, form.rest, 0, corners, over, 0, corners, rows, wide, corners)
+
+
+@loose_part
+def _raise(memory, rows, found, over):
+    """Add the number of every row to its values at corners; find the largest ones."""
+    corners, wide = memory.places.corners[0], width(over)
+    for r in range(rows):
+        lift, largest = spread(memory.ends.lift[r], over), spread(-np.inf, over)
+        for c in range(r * corners, (r + 1) * corners, wide):
+            value = lanes(over, c) + lift
+            keep(over, c, wide, value)
+            largest = np.maximum(largest, value)
+        most = np.max(largest)
+        found[r] = most if most == most else np.inf
 
 
 @kernel_part
 def difference_ends(flat, memory, layer, count, found, over):
     """Bound e of the chosen rows; ``A`` and ``B`` get the coefficients that were met."""
+    K = memory.places.opened[layer]
+    wide = _begin(memory, memory.e, layer, count)
+    _load(memory.q.now, memory.places.some, count, K, memory.ends.B)
     if flat.joined != 0:
-        _joined_ends(flat, memory, layer, count, found, over)
+        _joined_ends(memory, layer, count, wide, over)
     else:
-        _signed_ends(flat, memory, layer, count, found, over)
+        _signed_ends(memory, layer, 2 * count, wide, over)
+    _raise(memory, 2 * count, found, over)
 
 
 @kernel_part
-def _signed_ends(flat, memory, layer, count, found, over):
+def _signed_ends(memory, layer, rows, wide, over):
     """With lines that depend on the signs of coefficients."""
-    places, ends, rows, ahead = memory.places, memory.ends, 2 * count, len(memory.center)
-    z, e, q, corners = memory.z, memory.e, memory.q, places.corners[0]
-    wide = _begin(memory, e, layer, count)
-    K = wide - ahead
-    _load(q.now, places.some, count, K, ends.B)
+    places, ends, ahead = memory.places, memory.ends, len(memory.center)
+    z, e, corners, K = memory.z, memory.e, places.corners[0], wide - ahead
     for m in range(layer - 1, -1, -1):
         k0, k1 = places.opened[m], places.opened[m + 1]
-        if k0 == k1:
-            continue
-        for r in range(rows):
-            off, lift = through_p(
-                ends.A, r * wide + ahead, z, k0, k1, z.lines[2], 0, ends.slope, r * K, ends.part
-            )
-            ends.off[r] += off + through_q(ends, r * K, e, k0, k1)
-            ends.lift[r] += lift
-        _replace(memory, rows, wide, K, k0, k1)
+        if k0 < k1:
+            through_p(ends, rows, wide, ahead, z, k0, k1, z.lines[2], 0)
+            through_q(ends, rows, K, e, k0, k1)
+            _replace(memory, rows, wide, K, k0, k1)
+    for r in range(rows):
+        at = r * wide + ahead
+        off, lift = above_p(ends, at, at, K, z, z.lines[2], 0)
+        _widen(memory, r, wide, off + above_q(ends, r * K, K, e), lift)
     _at_corners(memory, z, rows, wide, over)
     at = ahead * corners
     add_product(ends.above, 0, K, e.rest, at, corners, over, 0, corners, rows, K, corners)
     add_product(ends.below, 0, K, e.less, at, corners, over, 0, corners, rows, K, corners)
-    for r in range(rows):
-        found[r] = _largest(flat, memory, r, wide, over)
 
 
 @kernel_part
@@ -201,27 +213,23 @@ def _replace(memory, rows, wide, K, k0, k1):
 
 
 @kernel_part
-def _joined_ends(flat, memory, layer, count, found, over):
+def _joined_ends(memory, layer, count, wide, over):
     """With lines that are joined: minus a row has its coefficients."""
-    places, ends, ahead = memory.places, memory.ends, len(memory.center)
-    z, e, q = memory.z, memory.e, memory.q
-    wide = _begin(memory, e, layer, count)
+    places, ends, ahead, z, e = memory.places, memory.ends, len(memory.center), memory.z, memory.e
     K = wide - ahead
-    _load(q.now, places.some, count, K, ends.B)
     for m in range(layer - 1, -1, -1):
         k0, k1 = places.opened[m], places.opened[m + 1]
-        if k0 == k1:
-            continue
-        for r in range(count):
-            ends.off[r] += through_joined(ends, r * wide + ahead, r * K, z, e, k0, k1)
-        _replace(memory, count, wide, K, k0, k1)
-    _between_lines(memory, count, wide, over)
+        if k0 < k1:
+            through_joined(ends, count, wide, ahead, z, e, k0, k1)
+            _replace(memory, count, wide, K, k0, k1)
     for r in range(count):
-        ends.off[count + r] = ends.off[r]
+        off = around(ends, r * wide + ahead, r * K, K, z, e)
+        minus = (count + r) * wide
         for j in range(wide):
-            ends.A[(count + r) * wide + j] = -ends.A[r * wide + j]
-    for r in range(2 * count):
-        found[r] = _largest(flat, memory, r, wide, over)
+            ends.A[minus + j] = -ends.A[r * wide + j]
+        _widen(memory, r, wide, off, 0.0)
+        _widen(memory, count + r, wide, off, 0.0)
+    _between_lines(memory, count, wide, over)
 
 
 @kernel_part

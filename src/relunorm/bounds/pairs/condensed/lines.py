@@ -171,62 +171,93 @@ def _below(lines, k, tilt):
 
 
 @loose_part
-def through_p(A, at, form, first, last, flat, under, slope, to, above):
-    """Coefficients of p, ``A[at + k]``, become those of z; what that can be off by, and a number.
+def through_p(ends, rows, long, ahead, form, first, last, flat, apart):
+    """Coefficients of p of some units, in ``A``, become those of z.
 
-    ``flat[under + k]`` are the slopes below, and the number is what lines below are lower than p at
-    the middle of the box. ``above[at + k]`` get coefficients of the rests.
+    Slopes below are ``flat``, those of a row ``apart`` from those of the one before.
     """
-    steep, z_mid, p_mid = form.lines[0], form.lines[3], form.lines[4]
-    bulk, wide = form.bulk, width(A)
-    off, lift = spread(0.0, A), spread(0.0, A)
-    for k in range(first, last, wide):
-        some = min(last - k, wide)
-        a = lanes(A, at + k, some)
+    steep, K, wide = form.lines[0], long - ahead, width(ends.A)
+    for r in range(rows):
+        for k in range(first, last, wide):
+            some = min(last - k, wide)
+            a = lanes(ends.A, r * long + ahead + k, some)
+            up = np.maximum(a, 0.0)
+            through = up * lanes(steep, k, some) + (a - up) * lanes(flat, r * apart + k, some)
+            keep(ends.slope, r * K + k, some, through)
+
+
+@loose_part
+def through_q(ends, rows, K, e, first, last):
+    """Coefficients of q of some units, in ``B``, become those of e and, added, of z."""
+    high, high_z, low, low_z = e.lines[0], e.lines[1], e.lines[2], e.lines[3]
+    wide = width(ends.B)
+    for r in range(rows):
+        for k in range(first, last, wide):
+            some, to = min(last - k, wide), r * K + k
+            b = lanes(ends.B, to, some)
+            up = np.maximum(b, 0.0)
+            down = b - up
+            keep(ends.g, to, some, up * lanes(high, k, some) + down * lanes(low, k, some))
+            of_z = up * lanes(high_z, k, some) + down * lanes(low_z, k, some)
+            keep(ends.slope, to, some, lanes(ends.slope, to, some) + of_z)
+
+
+@loose_part
+def through_joined(ends, rows, long, ahead, z, e, first, last):
+    """Coefficients of p and q of some units become those of z and e, whatever their signs."""
+    steep, of_e, of_z, wide = z.lines[0], e.lines[0], e.lines[1], width(ends.A)
+    K = long - ahead
+    for r in range(rows):
+        for k in range(first, last, wide):
+            some, to = min(last - k, wide), r * K + k
+            a, b = lanes(ends.A, r * long + ahead + k, some), lanes(ends.B, to, some)
+            keep(ends.slope, to, some, a * lanes(steep, k, some) + b * lanes(of_z, k, some))
+            keep(ends.g, to, some, b * lanes(of_e, k, some))
+
+
+@loose_part
+def above_p(ends, at, part, K, form, flat, under):
+    """Coefficients of what p is above its lines; what those of p can be off by, and a number.
+
+    Slopes below are ``flat[under:]``, and the number is what lines below are lower than p at the
+    middle of the box.
+    """
+    z_mid, p_mid, wide = form.lines[3], form.lines[4], width(ends.A)
+    off, lift = spread(0.0, ends.A), spread(0.0, ends.A)
+    for k in range(0, K, wide):
+        some = min(K - k, wide)
+        a = lanes(ends.A, at + k, some)
         up = np.maximum(a, 0.0)
-        down, flattest = a - up, lanes(flat, under + k, some)
-        keep(above, at + k, some, up)
-        keep(slope, to + k, some, up * lanes(steep, k, some) + down * flattest)
-        off += abs(a) * lanes(bulk, k, some)
-        lift -= down * (lanes(p_mid, k, some) - flattest * lanes(z_mid, k, some))
+        flattest = lanes(flat, under + k, some)
+        keep(ends.part, part + k, some, up)
+        off += abs(a) * lanes(form.bulk, k, some)
+        lift += (up - a) * (lanes(p_mid, k, some) - flattest * lanes(z_mid, k, some))
     return np.sum(off), np.sum(lift)
 
 
 @loose_part
-def through_q(ends, at, e, first, last):
-    """Coefficients of q, ``B[at + k]``, become those of e and, added, of z; what is off by that."""
-    high, high_z, low, low_z = e.lines[0], e.lines[1], e.lines[2], e.lines[3]
+def above_q(ends, at, K, e):
+    """Coefficients of what q is above and below its lines; what those of q can be off by."""
     wide, off = width(ends.B), spread(0.0, ends.B)
-    for k in range(first, last, wide):
-        some, to = min(last - k, wide), at + k
-        b = lanes(ends.B, to, some)
+    for k in range(0, K, wide):
+        some = min(K - k, wide)
+        b = lanes(ends.B, at + k, some)
         up = np.maximum(b, 0.0)
-        down = b - up
-        keep(ends.above, to, some, up)
-        keep(ends.below, to, some, -down)
-        keep(ends.g, to, some, up * lanes(high, k, some) + down * lanes(low, k, some))
-        of_z = up * lanes(high_z, k, some) + down * lanes(low_z, k, some)
-        keep(ends.slope, to, some, lanes(ends.slope, to, some) + of_z)
+        keep(ends.above, at + k, some, up)
+        keep(ends.below, at + k, some, up - b)
         off += abs(b) * lanes(e.bulk, k, some)
     return np.sum(off)
 
 
 @loose_part
-def through_joined(ends, a_at, at, z, e, first, last):
-    """Coefficients of p, ``A[a_at + k]``, and of q, ``B[at + k]``, become those of z and e.
-
-    ``above`` and ``below`` get their sizes. Returns what they can be off by.
-    """
-    steep, of_e, of_z, wide = z.lines[0], e.lines[0], e.lines[1], width(ends.A)
-    off = spread(0.0, ends.A)
-    for k in range(first, last, wide):
-        some, to = min(last - k, wide), at + k
-        a, b = lanes(ends.A, a_at + k, some), lanes(ends.B, to, some)
-        keep(ends.slope, to, some, a * lanes(steep, k, some) + b * lanes(of_z, k, some))
-        keep(ends.g, to, some, b * lanes(of_e, k, some))
-        a, b = abs(a), abs(b)
-        keep(ends.above, to, some, a)
-        keep(ends.below, to, some, b)
+def around(ends, a_at, at, K, z, e):
+    """Sizes of coefficients of p and q; what those can be off by."""
+    wide, off = width(ends.A), spread(0.0, ends.A)
+    for k in range(0, K, wide):
+        some = min(K - k, wide)
+        a, b = abs(lanes(ends.A, a_at + k, some)), abs(lanes(ends.B, at + k, some))
+        keep(ends.above, at + k, some, a)
+        keep(ends.below, at + k, some, b)
         off += a * lanes(z.bulk, k, some) + b * lanes(e.bulk, k, some)
     return np.sum(off)
 

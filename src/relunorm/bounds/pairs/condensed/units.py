@@ -48,7 +48,7 @@ def bound_open(flat, memory, signs, layer, count):
             opened += 1
     K, of_z, of_y = places.opened[layer], memory.z.lines, memory.y.lines
     foresee(memory, memory.z, layer, opened)
-    value_ends(flat, memory, memory.z, layer, opened, ends.z, ends.z_corners)
+    value_ends(memory, memory.z, layer, opened, ends.z, ends.z_corners)
     difference_ends(flat, memory, layer, opened, ends.e, ends.e_corners)
     if _alike(ends, opened):
         for i in range(2 * opened):
@@ -66,7 +66,7 @@ def bound_open(flat, memory, signs, layer, count):
             continue
         for i in range(2 * opened):
             ends.tilt[i * K + k] = flattest
-    value_ends(flat, memory, memory.y, layer, opened, ends.y, ends.y_corners)
+    value_ends(memory, memory.y, layer, opened, ends.y, ends.y_corners)
     return opened
 
 
