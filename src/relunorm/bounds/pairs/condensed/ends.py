@@ -79,7 +79,7 @@ def value_ends(memory, form, layer, count, found, over):
 def foresee(memory, form, layer, count):
     """Slopes for units where they will be at the corners where each row may be largest."""
     places, ends, K = memory.places, memory.ends, memory.places.opened[layer]
-    corners = places.corners[0]
+    corners = places.few[0]
     if K == 0:
         return
     wide = _begin(memory, form, layer, count)

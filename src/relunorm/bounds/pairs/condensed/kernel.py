@@ -11,7 +11,14 @@ from relunorm.bounds.pairs.condensed.ends import difference_ends
 from relunorm.bounds.pairs.condensed.memory import SPREAD, flatten, new_memory
 from relunorm.bounds.pairs.condensed.middle import find_middle, start_middle
 from relunorm.bounds.pairs.condensed.rows import put_in
-from relunorm.bounds.pairs.condensed.units import OPEN, above, bound_open, read_rows, settle
+from relunorm.bounds.pairs.condensed.units import (
+    OPEN,
+    above,
+    bound_open,
+    corner_of,
+    read_rows,
+    settle,
+)
 from relunorm.bounds.pairs.pair import Pair, pair_up
 from relunorm.compiled.groups import group
 from relunorm.compiled.jit import kernel, kernel_part
@@ -133,21 +140,23 @@ def _find_corners(memory, lo, hi):
             corners *= 2
     # so many at a time, some of them twice
     places.corners[0] = max(width(memory.half), corners)
-    _put_ahead(memory, memory.z.rest, spread_)
-    _put_ahead(memory, memory.y.rest, spread_)
-    _put_ahead(memory, memory.z.middle, spread_)
-    _put_ahead(memory, memory.z.mean, spread_)
+    places.few[0] = 16 if places.corners[0] == 32 else places.corners[0]
+    _put_ahead(memory, memory.z.rest, spread_, places.corners[0])
+    _put_ahead(memory, memory.y.rest, spread_, places.corners[0])
+    _put_ahead(memory, memory.z.mean, spread_, places.corners[0])
+    _put_ahead(memory, memory.z.middle, spread_, places.few[0])
 
 
 @kernel_part
-def _put_ahead(memory, rest, spread_):
+def _put_ahead(memory, rest, spread_, many):
     corners, period, half = memory.places.corners[0], 1, memory.half
-    for i in range(len(half) * corners):
+    for i in range(len(half) * many):
         rest[i] = 0.0
     for i in range(spread_):
         j = memory.places.spread[i]
-        for c in range(corners):
-            rest[j * corners + c] = half[j] if (c // period) % 2 == 1 else -half[j]
+        for c in range(many):
+            upper = (corner_of(c, many, corners) // period) % 2 == 1
+            rest[j * many + c] = half[j] if upper else -half[j]
         period *= 2
 
 

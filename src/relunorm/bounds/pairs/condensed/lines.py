@@ -155,7 +155,7 @@ def _lifted(rest, other, at, shift, corners):
         keep(rest, c, wide, lanes(other, c) + spread(shift, rest))
 
 
-@kernel_part
+@loose_part
 def peak(rest, at, corners):
     """The largest absolute value at corners."""
     most, wide = spread(0.0, rest), width(rest)

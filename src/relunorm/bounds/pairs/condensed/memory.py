@@ -166,6 +166,7 @@ class Places(NamedTuple):
     stride: Whole  # how far rows of open units are apart
     spread: Whole  # inputs that corners are made of
     corners: Whole  # how many there are
+    few: Whole  # and of how many slopes are judged: every other one, no two of which are neighbours
     open_unit: Whole
     kept_unit: Whole
     opened: Whole  # (layers + 1,), open units before each layer
@@ -258,7 +259,7 @@ def new_memory(flat: Flat, inputs: int) -> Memory:
         *map(doubles, (2 * most,) * 3),
         *map(numbers, (wide_rows, 2 * rest, 2 * rest, *(2 * most * corners,) * 3)),
     )
-    places = Places(*map(whole, (most, most, 1, inputs, 1, units, units, *(layers + 1,) * 4)))
+    places = Places(*map(whole, (most, most, 1, inputs, 1, 1, units, units, *(layers + 1,) * 4)))
     middle = Middle(*(doubles(inputs + units) for _ in range(4)))
     box = doubles(inputs), numbers(inputs), numbers(inputs), doubles(1), doubles(1)
     by_input = (numbers(units * inputs) for _ in range(3))

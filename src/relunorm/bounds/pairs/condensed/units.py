@@ -193,14 +193,17 @@ def _line(flat, memory, i, opened, k, el, eu, mids):
     _sums(memory, low, corners)
     of_z = _rest(z, k, at, over, high, low, corners)
     of_y = _rest(y, k, at, also, high, low, corners)
-    mid_z, mid_e, p = spread(0.0, over), spread(0.0, over), spread(max(mids[0], 0.0), over)
+    mid_z, mid_e = spread(0.0, over), spread(0.0, over)
     for c in range(0, corners, wide):
         z_here = 0.5 * (lanes(over, high + c) - lanes(over, low + c))
-        keep(z.middle, at + c, wide, np.maximum(z_here, 0.0) - p)
         mid_z += z_here
         mid_e += 0.5 * (lanes(far, high + c) - lanes(far, low + c))
-    for c in range(corners):
-        z.value[c * units + k] = 0.5 * (over[high + c] - over[low + c])
+    few = memory.places.few[0]
+    for i in range(few):
+        c = corner_of(i, few, corners)
+        value = 0.5 * (over[high + c] - over[low + c])
+        z.value[i * units + k] = value
+        z.middle[(len(memory.center) + k) * few + i] = max(value, 0.0) - max(mids[0], 0.0)
     if flat.joined != 0:
         shift = z.lines[0, k] * z.lines[3, k] - z.lines[4, k]
         join_rest(z, at, shift, corners)
@@ -209,6 +212,14 @@ def _line(flat, memory, i, opened, k, el, eu, mids):
     return difference_lines(
         z, y, e, k, at, far, high, low, el, eu, middle, mids, means, corners
     )  # fmt: skip
+
+
+@kernel_part
+def corner_of(i, few, corners):
+    """One of all corners: of each two along the first input one, in turns."""
+    if few == corners:
+        return i
+    return 2 * i + ((i ^ (i >> 1) ^ (i >> 2) ^ (i >> 3)) & 1)
 
 
 @kernel_part
