@@ -5,16 +5,18 @@ all sizes share one array, and products are added in place to a part of a larger
 in registers, of four rows and twice as many columns as one register holds (eight float64, sixteen
 float32), at the edge of eight rows and one register:
 what BLAS gains by packing large matrices costs more than it saves on those of a few dozen rows.
-Where a tile reaches beyond the last row it computes that one several times.
+Where a tile reaches beyond the last row it computes that one several times. What is added to a
+number is summed by itself, one product after the other: it has as many roundings as that has terms,
+and one more.
 """
 
 from __future__ import annotations
 
-from relunorm.compiled.jit import loose_part
+from relunorm.compiled.jit import fused_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 
 
-@loose_part
+@fused_part
 def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, columns):  # type: ignore[no-untyped-def]
     """c += a b, of rows x inner and inner x columns."""
     j, wide = 0, width(c)
@@ -33,16 +35,15 @@ def add_product(a, a_at, a_wide, b, b_at, b_wide, c, c_at, c_wide, rows, inner, 
             )
 
 
-@loose_part
+@fused_part
 def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, some):  # type: ignore[no-untyped-def]
     """Four rows from r on, a register of columns and some more."""
     wide = width(c)
     r1, r2, r3 = min(r + 1, last), min(r + 2, last), min(r + 3, last)
     i0, i1, i2, i3 = at + r * a_wide, at + r1 * a_wide, at + r2 * a_wide, at + r3 * a_wide
     o0, o1, o2, o3 = to + r * c_wide, to + r1 * c_wide, to + r2 * c_wide, to + r3 * c_wide
-    l0, l1, l2, l3 = lanes(c, o0), lanes(c, o1), lanes(c, o2), lanes(c, o3)
-    m0, m1 = lanes(c, o0 + wide, some), lanes(c, o1 + wide, some)
-    m2, m3 = lanes(c, o2 + wide, some), lanes(c, o3 + wide, some)
+    zero = spread(0.0, c)
+    l0 = l1 = l2 = l3 = m0 = m1 = m2 = m3 = zero
     row = b_at
     for k in range(inner):
         left, right = lanes(b, row), lanes(b, row + wide, some)
@@ -57,6 +58,15 @@ def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
         l3 += w3 * left
         m3 += w3 * right
         row += b_wide
+    # all before any is kept: rows may be the same
+    l0 += lanes(c, o0)
+    m0 += lanes(c, o0 + wide, some)
+    l1 += lanes(c, o1)
+    m1 += lanes(c, o1 + wide, some)
+    l2 += lanes(c, o2)
+    m2 += lanes(c, o2 + wide, some)
+    l3 += lanes(c, o3)
+    m3 += lanes(c, o3 + wide, some)
     keep(c, o0, wide, l0)
     keep(c, o1, wide, l1)
     keep(c, o2, wide, l2)
@@ -67,7 +77,7 @@ def _two_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
     keep(c, o3 + wide, some, m3)
 
 
-@loose_part
+@fused_part
 def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, some):  # type: ignore[no-untyped-def]
     """Eight rows from r on, some columns."""
     r1, r2, r3, r4 = min(r + 1, last), min(r + 2, last), min(r + 3, last), min(r + 4, last)
@@ -76,8 +86,8 @@ def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
     i4, i5, i6, i7 = at + r4 * a_wide, at + r5 * a_wide, at + r6 * a_wide, at + r7 * a_wide
     o0, o1, o2, o3 = to + r * c_wide, to + r1 * c_wide, to + r2 * c_wide, to + r3 * c_wide
     o4, o5, o6, o7 = to + r4 * c_wide, to + r5 * c_wide, to + r6 * c_wide, to + r7 * c_wide
-    s0, s1, s2, s3 = lanes(c, o0, some), lanes(c, o1, some), lanes(c, o2, some), lanes(c, o3, some)
-    s4, s5, s6, s7 = lanes(c, o4, some), lanes(c, o5, some), lanes(c, o6, some), lanes(c, o7, some)
+    zero = spread(0.0, c)
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
     row = b_at
     for k in range(inner):
         left = lanes(b, row, some)
@@ -90,6 +100,15 @@ def _one_wide(a, at, a_wide, b, b_at, b_wide, c, to, c_wide, r, last, inner, som
         s6 += a[i6 + k] * left
         s7 += a[i7 + k] * left
         row += b_wide
+    # all before any is kept: rows may be the same
+    s0 += lanes(c, o0, some)
+    s1 += lanes(c, o1, some)
+    s2 += lanes(c, o2, some)
+    s3 += lanes(c, o3, some)
+    s4 += lanes(c, o4, some)
+    s5 += lanes(c, o5, some)
+    s6 += lanes(c, o6, some)
+    s7 += lanes(c, o7, some)
     keep(c, o0, some, s0)
     keep(c, o1, some, s1)
     keep(c, o2, some, s2)

@@ -115,7 +115,7 @@ def _start(flat, memory, lo, hi, signs):
     for k in range(len(signs)):
         most += 1 if signs[k] == OPEN else 0
     memory.places.stride[0] = most // wide * wide + wide
-    part = flat.unit * (max(flat.terms, 3 * most) + 24)
+    part = flat.unit * (max(flat.terms, most) + 2 * len(flat.below) + 24)
     memory.rounding[0] = 1.07 * part if part < 0.03 else np.inf
     memory.loss[0] = flat.tiny
     for j in range(d):

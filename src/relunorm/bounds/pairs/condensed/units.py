@@ -23,7 +23,7 @@ from relunorm.compiled.operations import keep, lanes, spread, width
 OFF, OPEN, ON = 0, 1, 2
 
 #: Where the ranges of e are at most this share of those of z, those of y = z + e are their sums.
-ALIKE = 0.05
+ALIKE = 0.02
 
 
 @kernel_part
