@@ -198,6 +198,8 @@ loose_kernel: Any = partial(Kernel, fast=f"{REORDERED} nsz")
 kernel_part: Any = Source
 #: The same where only a search is steered: sums may be reordered.
 loose_part: Any = partial(Source, fast=f"{REORDERED} nsz")
+#: Sums keep their order; of 0 the sign is left open, which makes the larger of two numbers cheap.
+steady_part: Any = partial(Source, fast="nsz")
 #: Products may be rounded together with the sums they go into, which keep their order.
 fused_part: Any = partial(Source, fast="contract")
 #: For small parts of kernels: always put in where they are called.

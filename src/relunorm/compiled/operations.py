@@ -271,13 +271,19 @@ def _first(body: Any, count: Value, kind: Lanes) -> str:
 
 
 def _sum(body: Any, given: Value) -> Value:
-    """In pairs of pairs, as LLVM does where sums may be reordered."""
+    """Halves are added until one number is left: on every processor in the same order."""
     kind = _lanes_kind(given, LANES.values(), "np.sum adds numbers side by side")
-    name, one = f"@llvm.vector.reduce.fadd.{_short(kind)}", kind.entry.llvm
-    body.program.declared[name] = f"declare {one} {name}({one}, {kind.llvm})"
-    zero = body.convert(body.constant(-0.0), kind.entry).parts[0]
-    text = f"call{body.fast} {one} {name}({one} {zero}, {kind.llvm} {given.parts[0]})"
-    return body.value(kind.entry, text)
+    one, part, count = kind.entry, given.parts[0], kind.count
+    while count > 1:
+        whole, half = f"<{count} x {one.llvm}>", count // 2
+        parts = []
+        for first in (0, half):
+            lanes_ = ", ".join(f"i32 {lane}" for lane in range(first, first + half))
+            text = f"shufflevector {whole} {part}, {whole} poison, <{half} x i32> <{lanes_}>"
+            parts.append(body.make(text))
+        part = body.make(f"fadd <{half} x {one.llvm}> {parts[0]}, {parts[1]}")
+        count = half
+    return body.value(one, f"extractelement <1 x {one.llvm}> {part}, i64 0")
 
 
 def _largest(body: Any, given: Value) -> Value:

@@ -3,9 +3,10 @@
 A unit that keeps its sign in both networks over a box is linear in what it reads. With all of those
 put in (`rows`), every pre-activation z and every difference e (see `relunorm.bounds.pairs.pair`) is
 affine in the inputs, the values p = relu(z) and the differences q = relu(z + e) - relu(z) of the
-open units below it:
+open units below it. With all of them counted from what they are at the middle of the box (`middle`)
+no constant is left, t being the inputs:
 
-    z = A (1, x, p),        e = B (1, x, p) + C q .
+    z = A (t, p),        e = B (t, p) + C q .
 
 The same goes for y = z + e in terms of relu(y). Small boxes have few open units, so these rows are
 short, and backward bounds (`ends`; the lines are those of `relunorm.bounds.pairs.linear`) run over
@@ -27,7 +28,24 @@ What is lost in a line below relu is lost in its slope. So slopes are chosen for
 1 where z > 0 and 0 elsewhere, at an average of those corners where the row will be nearly largest,
 judged from the middles between what is known of z at corners (`foresee`).
 
-Sound in real arithmetic: sizes are summed beside every value, and results are widened by what their
-roundings can amount to (`relunorm.arithmetic.floats`): at every corner by what that is anywhere in
-the box, so that what is kept are values of a convex function.
+Of q there are lines above and below that suit it best, with slopes of their own. Where copies are
+not very close, both have one slope instead (`joined_lines`): a row of e and minus it then have the
+same coefficients and go down as one, which takes a fifth less time a box.
+
+Rows are in float32, sixteen numbers at a time, for which they have to be counted from the middle.
+Where numbers are too large or too small for it (`memory.flatten`) the same code works in float64.
+
+Sound in real arithmetic: beside every row stands what it can be off by anywhere in the box, as a
+number that is added to its bounds. An open unit has two such numbers. One is what its own row is
+off by, when that is put into others. The other (`Form.bulk`) is what a coefficient 1 of its p or q
+adds on its way down: that row; n roundings of the sizes of what is summed up, the coefficients as
+they are in the rows times how far their variables are from 0 in the box; and its lines, what is
+above them at corners, and the middle, which are all rounded. So a coefficient that is not there,
+because others took it away, costs nothing. n is at most the numbers that one sum has, and one more
+for every product that is added to it, since products are summed by themselves
+(`relunorm.compiled.products`); sizes are rounded sums themselves, which a margin covers. Whatever
+underflow can lose is in `Memory.loss`, and what overflows ends as inf or NaN, which is made inf.
+Middles are in float64, with errors of their own. What is added is the same at every corner, so that
+what is kept are values of a convex function. Sums have one order on every processor that rounds a
+product together with a sum, so that proofs come out the same.
 """

@@ -17,7 +17,7 @@ from relunorm.bounds.pairs.condensed.lines import (
     through_p,
     through_q,
 )
-from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 from relunorm.compiled.products import add_product
 
@@ -103,7 +103,7 @@ def foresee(memory, form, layer, count):
             keep(ends.tilt, r * K + k, some, np.where(open_, goal, lanes(flat, k, some)))
 
 
-@loose_part
+@steady_part
 def _weigh(at, part, up, down, corners):
     """Weights of the corners where a row is nearly largest, and where it is nearly least."""
     most, least, wide = lanes(at, up), lanes(at, up), width(at)
@@ -130,7 +130,7 @@ def _widen(memory, r, wide, off, lift):
     ends.lift[r] = lift + more
 
 
-@loose_part
+@steady_part
 def _inputs_of(ends, at, half, aside):
     """Put coefficients of inputs beside those of rests; their sizes, and those no corner has."""
     d, wide = len(half), width(half)
@@ -153,7 +153,7 @@ def _at_corners(memory, form, rows, wide, over):
     add_product(ends.part, 0, wide, form.rest, 0, corners, over, 0, corners, rows, wide, corners)
 
 
-@loose_part
+@steady_part
 def _raise(memory, rows, found, over):
     """Add the number of every row to its values at corners; find the largest ones."""
     corners, wide = memory.places.corners[0], width(over)
@@ -164,7 +164,7 @@ def _raise(memory, rows, found, over):
             keep(over, c, wide, value)
             largest = np.maximum(largest, value)
         most = np.max(largest)
-        found[r] = most if most == most else np.inf
+        found[r] = most if most > -np.inf else np.inf
 
 
 @kernel_part

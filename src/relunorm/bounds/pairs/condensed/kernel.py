@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.pairs.condensed.ends import difference_ends
-from relunorm.bounds.pairs.condensed.memory import SPREAD, flatten, new_memory
+from relunorm.bounds.pairs.condensed.memory import LEAST, SPREAD, flatten, new_memory
 from relunorm.bounds.pairs.condensed.middle import find_middle, start_middle
 from relunorm.bounds.pairs.condensed.rows import put_in
 from relunorm.bounds.pairs.condensed.units import (
@@ -226,12 +226,12 @@ def _share(memory, m, lo, hi):
 
 
 def compile_kernels() -> None:
-    """Compile what bounds boxes, or load it where that was done."""
-    tiny = Network.from_weights([np.eye(1), np.eye(1)])
-    pair = pair_up(tiny, tiny)
-    assert pair is not None
+    """Compile what bounds boxes, with rows of either precision, or load it where that was done."""
     one = np.ones((1, 1))
-    signs = np.full((1, 1), OPEN, dtype=np.int8)
-    Bounder(pair, -one[0], one[0]).bound(
-        -one, one, signs, np.empty((1, 2)), np.empty((1, 1)), one.copy()
-    )
+    for scale in (1.0, LEAST / 2):
+        tiny = Network.from_weights([scale * np.eye(1), np.eye(1)])
+        pair = pair_up(tiny, tiny)
+        assert pair is not None
+        signs = np.full((1, 1), OPEN, dtype=np.int8)
+        found = np.empty((1, 2)), np.empty((1, 1)), np.empty((1, 1))
+        Bounder(pair, -one[0], one[0]).bound(-one, one, signs, *found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.bounds.nodes.kernel import chord, tangent
-from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 
 
@@ -25,7 +25,7 @@ def relu_lines(lines, k, low, high):
     lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
 
 
-@loose_part
+@steady_part
 def relu_rest(rest, at, steep, most, shift, over, high, low, corners):
     """What relu can be above ``steep * z`` at every corner, and shift; returns the mean without.
 
@@ -127,7 +127,7 @@ def joined_lines(z, y, e, k, at, over, high, low, el, eu, mids, means, corners):
     return joined
 
 
-@loose_part
+@steady_part
 def _between(e, above, below, at, apart, both, corners):
     """The middle between two rests, shifts of which are so far apart, and how far they are."""
     wide, shift, less = width(e.mean), spread(apart / 2, e.mean), spread(both / 2, e.mean)
@@ -137,7 +137,7 @@ def _between(e, above, below, at, apart, both, corners):
         keep(e.span, c, wide, (one + other) - less)
 
 
-@loose_part
+@steady_part
 def join_rest(form, at, shift, corners):
     """What relu is above and below lines of one slope: the rest, which is shifted, or the shift."""
     wide, half = width(form.mean), spread(shift / 2, form.mean)
@@ -155,7 +155,7 @@ def _lifted(rest, other, at, shift, corners):
         keep(rest, c, wide, lanes(other, c) + spread(shift, rest))
 
 
-@loose_part
+@steady_part
 def peak(rest, at, corners):
     """The largest absolute value at corners."""
     most, wide = spread(0.0, rest), width(rest)
@@ -170,7 +170,7 @@ def _below(lines, k, tilt):
     return float(tilt) if lines[1, k] > 0.0 else float(lines[0, k])
 
 
-@loose_part
+@steady_part
 def through_p(ends, rows, long, ahead, form, first, last, flat, apart):
     """Coefficients of p of some units, in ``A``, become those of z.
 
@@ -186,7 +186,7 @@ def through_p(ends, rows, long, ahead, form, first, last, flat, apart):
             keep(ends.slope, r * K + k, some, through)
 
 
-@loose_part
+@steady_part
 def through_q(ends, rows, K, e, first, last):
     """Coefficients of q of some units, in ``B``, become those of e and, added, of z."""
     high, high_z, low, low_z = e.lines[0], e.lines[1], e.lines[2], e.lines[3]
@@ -202,7 +202,7 @@ def through_q(ends, rows, K, e, first, last):
             keep(ends.slope, to, some, lanes(ends.slope, to, some) + of_z)
 
 
-@loose_part
+@steady_part
 def through_joined(ends, rows, long, ahead, z, e, first, last):
     """Coefficients of p and q of some units become those of z and e, whatever their signs."""
     steep, of_e, of_z, wide = z.lines[0], e.lines[0], e.lines[1], width(ends.A)
@@ -215,7 +215,7 @@ def through_joined(ends, rows, long, ahead, z, e, first, last):
             keep(ends.g, to, some, b * lanes(of_e, k, some))
 
 
-@loose_part
+@steady_part
 def above_p(ends, at, part, K, form, flat, under):
     """Coefficients of what p is above its lines; what those of p can be off by, and a number.
 
@@ -235,7 +235,7 @@ def above_p(ends, at, part, K, form, flat, under):
     return np.sum(off), np.sum(lift)
 
 
-@loose_part
+@steady_part
 def above_q(ends, at, K, e):
     """Coefficients of what q is above and below its lines; what those of q can be off by."""
     wide, off = width(ends.B), spread(0.0, ends.B)
@@ -249,7 +249,7 @@ def above_q(ends, at, K, e):
     return np.sum(off)
 
 
-@loose_part
+@steady_part
 def around(ends, a_at, at, K, z, e):
     """Sizes of coefficients of p and q; what those can be off by."""
     wide, off = width(ends.A), spread(0.0, ends.A)

@@ -68,7 +68,7 @@ def flatten(pair: Pair, reach: Vector) -> Flat:
         np.concatenate([np.empty(0), *(getattr(pair.maps[k], name)[s].ravel() for k, s in blocks)])
         for name in "WVD"
     )
-    leaky = 2 if any(pair.below) else 1  # as often is a unit read that is open
+    terms = max(sum(w.shape[1] for w in affine.W.values()) for affine in pair.maps)
     single = _suits_float32(pair, reach, (W, V, D))
     dtype = np.float32 if single else np.float64
     return Flat(
@@ -86,8 +86,8 @@ def flatten(pair: Pair, reach: Vector) -> Flat:
         (1.0 - np.array(pair.below)).astype(dtype),
         np.concatenate([affine.b for affine in pair.maps]),
         np.concatenate([affine.shift for affine in pair.maps]),
-        gamma(pair.operations),
-        max(sum(w.shape[1] for w in affine.W.values()) for affine in pair.maps) * leaky,
+        gamma(pair.operations + 2 * terms),
+        2 * terms if any(pair.below) else terms,  # a leaky unit that is open is read twice
         2.0**-24 if single else UNIT,
         2.0**-90 if single else TINY,
         int(pair.apart >= JOINED),

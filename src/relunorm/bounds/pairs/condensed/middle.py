@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.arithmetic.floats import TINY
-from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import eight
 
 
@@ -65,7 +65,7 @@ def _read(flat, memory, block, count):
             e.mid_off[r] += off
 
 
-@loose_part
+@steady_part
 def _dot(weights, row, values, offs, at, wide):
     """A row of weights times values, and what that can be off by."""
     total, off = eight(0.0), eight(0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.compiled.jit import kernel_part, loose_part
+from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import lanes, spread, width
 from relunorm.compiled.products import add_product
 
@@ -63,7 +63,7 @@ def _measure(memory, form, reach, count, wide):
         form.off[r] = form.off[r] * more + memory.loss[0]
 
 
-@loose_part
+@steady_part
 def _size(numbers, at, reach, first, count):
     """The sum of absolute values of numbers times ``reach[first:]``, what they belong to."""
     wide, total = width(numbers), spread(0.0, numbers)
@@ -95,7 +95,7 @@ def _put_open(flat, memory, at, m, count, wide):
     _open(flat, memory, flat.row_V, at, m, count, q, wide - first, 0, e.off, e.reach)
 
 
-@loose_part
+@steady_part
 def _open(flat, memory, weights, at, m, count, now, wide, first, off, reach):
     """Add the weights on open units of layer m to rows that are ``wide``, from ``first`` on."""
     places, base = memory.places, flat.start[m]
