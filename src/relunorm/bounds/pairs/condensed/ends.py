@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.arithmetic.floats import UNIT
 from relunorm.bounds.pairs.condensed.lines import (
     above_p,
     above_q,
@@ -16,6 +17,7 @@ from relunorm.bounds.pairs.condensed.lines import (
     through_joined,
     through_p,
     through_q,
+    up,
 )
 from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import keep, lanes, spread, width
@@ -126,7 +128,7 @@ def _widen(memory, r, wide, off, lift):
     size, aside = _inputs_of(ends, r * wide, memory.half, memory.aside)
     lift += ends.lift[r]
     more = ends.off[r] + off + aside
-    more += memory.rounding[0] * (abs(lift) + size + more) + memory.loss[0]
+    more += memory.rounding[0] * (size + more) + 4 * UNIT * abs(lift) + memory.loss[0]
     ends.lift[r] = lift + more
 
 
@@ -155,16 +157,20 @@ def _at_corners(memory, form, rows, wide, over):
 
 @steady_part
 def _raise(memory, rows, found, over):
-    """Add the number of every row to its values at corners; find the largest ones."""
+    """Add the number of every row to its values at corners; find the largest ones.
+
+    Those are added up in float64, so that the bound of a small box is as near as float64 can say.
+    """
     corners, wide = memory.places.corners[0], width(over)
     for r in range(rows):
-        lift, largest = spread(memory.ends.lift[r], over), spread(-np.inf, over)
+        lift, largest = memory.ends.lift[r], spread(-np.inf, over)
+        rounded = spread(lift + memory.rounding[0] * abs(lift), over)
         for c in range(r * corners, (r + 1) * corners, wide):
-            value = lanes(over, c) + lift
-            keep(over, c, wide, value)
+            value = lanes(over, c)
+            keep(over, c, wide, value + rounded)
             largest = np.maximum(largest, value)
-        most = np.max(largest)
-        found[r] = most if most > -np.inf else np.inf
+        most = np.max(largest) + lift
+        found[r] = up(most) if most > -np.inf else np.inf
 
 
 @kernel_part
