@@ -51,6 +51,18 @@ def chain(rng: np.random.Generator, inputs: int, scale: float = 1.0) -> Network:
     return Network.from_weights(weights, [rng.normal(0, 0.3, b) for b, _ in shapes])
 
 
+def closed(rng: np.random.Generator, inputs: int) -> Network:
+    """All units keep their signs: only rounding is between a bound and the largest value."""
+    weights, biases, most = [], [], 2.0
+    for columns, rows in pairwise([inputs, 8, 8, 8, 2]):
+        w = rng.normal(size=(rows, columns))
+        lot = most * abs(w).sum(axis=1)
+        weights.append(w)
+        biases.append(1.1 * lot)
+        most = 2.1 * float(lot.max())
+    return Network.from_weights(weights, biases)
+
+
 def cancelling(rng: np.random.Generator, inputs: int) -> Network:
     """Units in pairs that are nearly equal and nearly cancel: sizes are far above ranges."""
     wide, weights = 8, []
@@ -75,6 +87,9 @@ def branching(rng: np.random.Generator, inputs: int) -> Network:
     second = Layer(affine(5, s0=inputs, s1=6))
     third = Layer(affine(4, s1=6, s2=5), Activation("leaky", 0.3))
     return Network([first, second, third], affine(3, s0=inputs, s2=5, s3=4), input_shape=inputs)
+
+
+KINDS = {"chain": chain, "closed": closed, "cancelling": cancelling, "branching": branching}
 
 
 def check(first: Network, second: Network, lo: np.ndarray, hi: np.ndarray, dtype: np.dtype) -> bool:
@@ -120,13 +135,13 @@ def boxes(rng: np.random.Generator, inputs: int, at: float = 0.0) -> tuple[np.nd
 
 @pytest.mark.parametrize("share", [0.3, 1e-3, 1e-7, 1e-13])
 @pytest.mark.parametrize("inputs", [1, 3, 7])
-@pytest.mark.parametrize("kind", ["chain", "cancelling", "branching"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
 def test_bounds_hold_without_rounding(
     kind: str, inputs: int, share: float, dtype: np.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(inputs)
-    made = {"chain": chain, "cancelling": cancelling, "branching": branching}[kind](rng, inputs)
+    made = KINDS[kind](rng, inputs)
     if dtype is DOUBLE:
         monkeypatch.setattr(memory, "LEAST", np.inf)
     assert check(made, changed(made, rng, share), *boxes(rng, inputs), dtype)
