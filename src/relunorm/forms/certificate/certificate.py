@@ -41,7 +41,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.bound_proofs import Proofs, pack, unpacked
 
-SCHEMA = "relunorm.certificate/10"
+SCHEMA = "relunorm.certificate/11"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 
