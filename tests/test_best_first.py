@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,21 @@ def whole() -> Parts[Interval]:
     return Parts(bound((0.0, 1.0)), (0.0, 1.0))
 
 
-@pytest.mark.parametrize("batch", [1, 7])
-def test_parts_cover_the_whole_and_their_numbers_say_how(batch: int) -> None:
+def ahead(open_: Parts[Interval], enough: float, **limits: Any) -> None:
+    def begin(parts: list[Interval]) -> Any:
+        return lambda: halves(parts)
+
+    given = {"batch": 7, "most": math.inf, "clock": Clock(None), "then": lambda: None, **limits}
+    open_.halve_ahead(begin, bound, lambda: enough, **given)
+
+
+@pytest.mark.parametrize("batch", [1, 7, None])
+def test_parts_cover_the_whole_and_their_numbers_say_how(batch: int | None) -> None:
     open_ = whole()
-    open_.halve(halves, bound, lambda: 0.01, batch=batch)
+    if batch is None:
+        ahead(open_, 0.01)
+    else:
+        open_.halve(halves, bound, lambda: 0.01, batch=batch)
     assert 0.0 <= open_.bound <= 0.01
     ends = sorted(part.what for part in open_)
     assert ends[0][0] == 0.0
@@ -44,6 +56,51 @@ def test_parts_cover_the_whole_and_their_numbers_say_how(batch: int) -> None:
         assert how == "middle"
         _, again[2 * k + 1], again[2 * k + 2] = halves([again.pop(number)])[0]
     assert again == {part.number: part.what for part in open_}
+
+
+def test_parts_are_chosen_while_others_are_cut() -> None:
+    open_, begun, most = whole(), [], 0
+
+    def begin(parts: list[Interval]) -> Any:
+        nonlocal most
+        begun.append(parts)
+        most = max(most, len(begun))
+        assert len(open_.running) == len(begun)
+        return lambda: halves(begun.pop(0))
+
+    seen: list[float] = []
+    open_.halve_ahead(
+        begin, bound, lambda: 0.01, batch=7, most=math.inf, clock=Clock(None),
+        then=lambda: seen.append(open_.bound),
+    )  # fmt: skip
+    assert most == 2
+    assert seen == sorted(seen, reverse=True)
+    assert not open_.running
+
+
+def test_limits_hold_for_parts_that_are_chosen_ahead() -> None:
+    open_ = whole()
+    ahead(open_, -math.inf, clock=Clock(0.0))
+    assert not open_.cuts
+    ahead(open_, -math.inf, most=5)
+    assert 5 <= len(open_) <= 12
+    cuts = len(open_.cuts)
+    open_.halve_ahead(
+        lambda parts: lambda: None, bound, lambda: -math.inf, batch=2, most=math.inf,
+        clock=Clock(None), then=lambda: None,
+    )  # fmt: skip
+    assert len(open_.cuts) == cuts
+    assert len(open_.waiting) == len(open_)
+    with pytest.raises(KeyboardInterrupt):
+        open_.halve_ahead(
+            _interrupted, bound, lambda: -math.inf, batch=2, most=math.inf, clock=Clock(None),
+            then=lambda: None,
+        )  # fmt: skip
+    assert len(open_.waiting) == len(open_)
+
+
+def _interrupted(parts: list[Interval]) -> Any:
+    raise KeyboardInterrupt
 
 
 def test_what_is_enough_is_asked_again() -> None:

@@ -12,17 +12,20 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from relunorm.clock import NO_LIMIT, Clock
 
 
-@dataclass(order=True)
+@dataclass
 class Node:
     """Something open: minus its bound, and the number that it is known by."""
 
     key: float
     number: int
+
+    def __lt__(self, other: Node) -> bool:
+        return self.key < other.key or (self.key == other.key and self.number < other.number)
 
     @property
     def bound(self) -> float:
@@ -36,6 +39,9 @@ class Node:
 
 N = TypeVar("N", bound=Node)
 W = TypeVar("W")
+
+#: For every part how it is cut, and both halves; or None.
+Cut: TypeAlias = "list[tuple[Any, W, W]] | None"
 
 
 class Frontier(Generic[N]):
@@ -112,7 +118,7 @@ class Frontier(Generic[N]):
             then()
 
 
-@dataclass(order=True)
+@dataclass
 class Part(Node, Generic[W]):
     """A part of a domain, with what its client knows of it."""
 
@@ -141,7 +147,7 @@ class Parts(Frontier[Part[W]]):
 
     def halve(
         self,
-        cut: Callable[[list[W]], list[tuple[Any, W, W]] | None],
+        cut: Callable[[list[W]], Cut[W]],
         bound: Callable[[W], float],
         enough: Callable[[], float],
         *,
@@ -161,21 +167,65 @@ class Parts(Frontier[Part[W]]):
             most: parts that are open, at most.
         """
 
-        def take() -> list[Part[W]]:
-            goal, taken = enough(), [self.take()]
-            while self.waiting and len(taken) < batch and self.waiting[0].bound > goal:
-                taken.append(self.take())
-            return taken
-
         def branch(taken: list[Part[W]]) -> bool:
-            made = cut([part.what for part in taken])
-            for part, (how, *halves) in zip(taken, made or (), strict=made is not None):
-                self.cuts.append((part.number, how))
-                for half in halves:
-                    self.push(bound(half), half)
-            return made is not None
+            return self._put(taken, cut([part.what for part in taken]), bound)
 
         def settled() -> bool:
             return not self.bound > enough() or clock.expired() or len(self) >= most
 
-        self.run(take, branch, settled, then)
+        self.run(lambda: self._best(batch, enough()), branch, settled, then)
+
+    def halve_ahead(
+        self,
+        begin: Callable[[list[W]], Callable[[], Cut[W]]],
+        bound: Callable[[W], float],
+        enough: Callable[[], float],
+        *,
+        batch: int,
+        most: float,
+        clock: Clock,
+        then: Callable[[], None],
+    ) -> None:
+        """The same where parts are chosen while those before them are still being cut.
+
+        Args:
+            begin: begins to cut parts; what it returns waits for the end, as ``cut`` of `halve`.
+        """
+        begun: list[tuple[object, list[Part[W]], Callable[[], Cut[W]]]] = []
+        goal = enough()
+
+        def go_on() -> bool:
+            full = len(begun) > 1 or not self.waiting or len(self) >= most or clock.expired()
+            return not full and self.bound > goal
+
+        try:
+            while go_on() or begun:
+                if go_on():
+                    hand, taken = object(), self._best(batch, goal)
+                    self.running[hand] = taken
+                    begun.append((hand, taken, begin([part.what for part in taken])))
+                    continue
+                hand, taken, wait = begun[0]
+                if not self._put(taken, wait(), bound):
+                    return
+                del begun[0], self.running[hand]
+                goal = enough()
+                then()
+        finally:
+            for hand in list(self.running):
+                self.give_back(hand)
+
+    def _best(self, batch: int, goal: float) -> list[Part[W]]:
+        """The parts with the largest bounds, but for the first one those above a goal."""
+        taken = [self.take()]
+        while self.waiting and len(taken) < batch and self.waiting[0].bound > goal:
+            taken.append(self.take())
+        return taken
+
+    def _put(self, taken: list[Part[W]], made: Cut[W], bound: Callable[[W], float]) -> bool:
+        """Push the halves of parts that were cut; whether they were."""
+        for part, (how, *halves) in zip(taken, made or (), strict=made is not None):
+            self.cuts.append((part.number, how))
+            for half in halves:
+                self.push(bound(half), half)
+        return made is not None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.best_first import Parts
+from relunorm.best_first import Cut, Parts
 from relunorm.bounds.pairs.linear import Bounded
 from relunorm.bounds.pairs.pair import Pair
 from relunorm.clock import NO_LIMIT, Clock, Teller
@@ -30,10 +30,10 @@ BATCH, ROOM = 512, 1 << 30
 BESIDE = 400
 
 #: Batches from one whose points are offered to the next.
-OFFERED = 4
+OFFERED = 8
 
 #: Products between two looks at the clock, and boxes at most, so that threads end together.
-PRODUCTS, SOME = 1 << 28, 16
+PRODUCTS, SOME = 1 << 28, 64
 
 #: Where more than this share of all units is open, so many cuts go by without bounds.
 CROWDED, SKIPPED = 0.7, 2
@@ -81,10 +81,12 @@ class _Bounding:
         if self.workers == 1:
             yield
             return
-        with ThreadPoolExecutor(self.workers) as pool:
-            self.pool = pool
+        self.pool = ThreadPoolExecutor(self.workers)
+        try:
             yield
-        self.pool = None
+        finally:
+            self.pool.shutdown(cancel_futures=True)
+            self.pool = None
 
     def whole(self, box: tuple[Vector, Vector], root: Bounded) -> _Boxes:
         """The box with the better one of its bounds."""
@@ -95,14 +97,17 @@ class _Bounding:
         whole = np.zeros(1, dtype=self.record)
         whole["lo"], whole["hi"], whole["upper"] = *box, root.upper
         whole["signs"] = np.concatenate(signs)
-        self.bound(whole, NO_LIMIT)
+        self.bound(whole, NO_LIMIT)()
         return whole
 
-    def bound(self, boxes: _Boxes, clock: Clock) -> Array:
-        """Bound boxes, given what is known of those around them; returns points inside.
+    def bound(self, boxes: _Boxes, clock: Clock) -> Callable[[], Array]:
+        """Begin to bound boxes, given what is known of those around them.
+
+        Returns:
+            what waits for the end, writes down what was found, and returns points inside.
 
         Raises:
-            TimeLimitError: the clock ended first.
+            TimeLimitError: waiting, where the clock ended first.
         """
         lo, hi, score, signs = (
             np.ascontiguousarray(boxes[name]) for name in ("lo", "hi", "score", "signs")
@@ -116,25 +121,27 @@ class _Bounding:
             bounder.bound(*about)
             self.free.append(bounder)
 
-        starts, beside, self.beside = range(0, len(boxes), self.step), self.beside, _nothing
-        if self.pool is None:
-            list(map(bound, starts))
-            beside()
-        else:
-            first = self.pool.submit(beside)
-            list(self.pool.map(bound, starts))
-            first.result()
-        boxes["upper"] = np.minimum(upper, boxes["upper"])
-        boxes["largest"] = boxes["upper"].max(axis=1)
-        boxes["score"], boxes["signs"], boxes["skipped"] = score, signs, 0
-        return corner
+        starts = range(0, len(boxes), self.step)
+        begun = map(bound, starts) if self.pool is None else self.pool.map(bound, starts)
+
+        def finish() -> Array:
+            for _ in begun:
+                pass
+            boxes["upper"] = np.minimum(upper, boxes["upper"])
+            boxes["largest"] = boxes["upper"].max(axis=1)
+            boxes["score"], boxes["signs"], boxes["skipped"] = score, signs, 0
+            return corner
+
+        return finish
 
     def halves(
         self, boxes: _Boxes, across: NDArray[np.intp], clock: Clock
-    ) -> tuple[_Boxes, Array, Array] | None:
-        """The lower halves of all, then the upper ones; None where a side has no middle.
+    ) -> Callable[[], tuple[_Boxes, Array, Array]] | None:
+        """Begin to bound the lower halves of all, then the upper ones.
 
-        Also points in those that were bounded, and their sides.
+        Returns:
+            what waits for them, points in those that were bounded, and their sides; None where a
+            side has no middle.
         """
         count, at = len(boxes), np.arange(len(boxes))
         lo, hi = boxes["lo"][at, across], boxes["hi"][at, across]
@@ -149,9 +156,24 @@ class _Bounding:
         halves["skipped"] += 1
         some = np.tile(late, 2)
         found = halves[some]
-        points = self.bound(found, clock)
-        halves[some] = found
-        return halves, points, found["hi"] - found["lo"]
+        bounded = self.bound(found, clock)
+
+        def finish() -> tuple[_Boxes, Array, Array]:
+            points = bounded()
+            halves[some] = found
+            return halves, points, found["hi"] - found["lo"]
+
+        return finish
+
+    def offer(self) -> None:
+        """Begin what is to be done beside the boxes that are being bounded."""
+        if self.pool is not None:
+            self.beside = self.pool.submit(self.beside).result
+
+    def wait(self) -> None:
+        """Wait for that, or do it."""
+        beside, self.beside = self.beside, _nothing
+        beside()
 
 
 def cut(
@@ -181,29 +203,38 @@ def cut(
     open_ = Parts(_largest(whole), whole)
     tell(open_.bound)
 
-    def halves(boxes: list[bytes]) -> list[tuple[int, bytes, bytes]] | None:
+    def begin(boxes: list[bytes]) -> Callable[[], Cut[bytes]]:
         parts = _joined(boxes, record)
         across = _across(parts)
-        try:
-            made = bounding.halves(parts, across, clock)
-        except TimeLimitError:
-            return None
-        if made is None:  # as small as floats allow
-            return None
-        found, *points = made
-        if len(points[0]) and len(open_.cuts) // BATCH % OFFERED == 0:
-            bounding.beside = partial(offer, *points)
-        every = found.tobytes()
-        rows = [every[k : k + record.itemsize] for k in range(0, len(every), record.itemsize)]
-        return list(zip(across.tolist(), rows[: len(boxes)], rows[len(boxes) :], strict=True))
+        made = bounding.halves(parts, across, clock)
+
+        def finish() -> Cut[bytes]:
+            bounding.wait()
+            if made is None:  # as small as floats allow
+                return None
+            try:
+                found, *points = made()
+            except TimeLimitError:
+                return None
+            if len(points[0]) and len(open_.cuts) // BATCH % OFFERED == 0:
+                bounding.beside = partial(offer, *points)
+            every = found.tobytes()
+            rows = [every[k : k + record.itemsize] for k in range(0, len(every), record.itemsize)]
+            return list(zip(across.tolist(), rows[: len(boxes)], rows[len(boxes) :], strict=True))
+
+        return finish
+
+    def then() -> None:
+        bounding.offer()
+        tell(open_.bound)
 
     most = ROOM // (record.itemsize + BESIDE) + 1
     limits = {"batch": BATCH, "most": most, "clock": clock}
     stopped = False
     try:
         with bounding.threads():
-            open_.halve(halves, _largest, enough, **limits, then=lambda: tell(open_.bound))
-        bounding.beside()
+            open_.halve_ahead(begin, _largest, enough, **limits, then=then)
+            bounding.wait()
     except KeyboardInterrupt:
         stopped = True
     rest = _joined((part.what for part in open_), record)
@@ -228,9 +259,10 @@ def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) ->
         if not there or not ((across >= 0) & (across < len(box[0]))).all():
             raise InvalidInputError("a proof cuts a box that is not there")
         parts = _joined((open_.pop(n) for n in numbers), bounding.record)
-        made = bounding.halves(parts, across, NO_LIMIT)
-        if made is None:
+        begun = bounding.halves(parts, across, NO_LIMIT)
+        if begun is None:
             raise InvalidInputError("a proof cuts a box that has no middle")
+        made = begun()
         for k in range(len(some)):
             done += 1
             open_[2 * done - 1], open_[2 * done] = (

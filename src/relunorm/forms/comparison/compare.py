@@ -50,7 +50,7 @@ STEPWISE = "following the difference step by step"
 MANY_NODES = 100_000
 #: Of the time that is left, for bounds on the difference unit by unit: a search on what remains of
 #: two networks is as a rule done in a moment, or never.
-NEAR_SHARE = 0.95
+NEAR_SHARE = 0.98
 
 
 @accepts("first", "second", domains=("domain",))
