@@ -11,21 +11,30 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from relunorm.clock import NO_LIMIT, Clock
 
 
-@dataclass
+class Open(Protocol):
+    """What a frontier holds; the one with the largest bound is the least."""
+
+    @property
+    def bound(self) -> float: ...
+
+    @property
+    def weight(self) -> int: ...
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+@dataclass(order=True)
 class Node:
     """Something open: minus its bound, and the number that it is known by."""
 
     key: float
     number: int
-
-    def __lt__(self, other: Node) -> bool:
-        return self.key < other.key or (self.key == other.key and self.number < other.number)
 
     @property
     def bound(self) -> float:
@@ -37,7 +46,7 @@ class Node:
         return 1
 
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=Open)
 W = TypeVar("W")
 
 #: For every part how it is cut, and both halves; or None.
@@ -118,14 +127,23 @@ class Frontier(Generic[N]):
             then()
 
 
-@dataclass
-class Part(Node, Generic[W]):
-    """A part of a domain, with what its client knows of it."""
+class Part(NamedTuple):
+    """A part of a domain, with what its client knows of it; a tuple, for there may be millions."""
 
-    what: W = field(compare=False)
+    key: float
+    number: int
+    what: Any
+
+    @property
+    def bound(self) -> float:
+        return -self.key
+
+    @property
+    def weight(self) -> int:
+        return 1
 
 
-class Parts(Frontier[Part[W]]):
+class Parts(Frontier[Part], Generic[W]):
     """Parts of a domain, numbered as they come: the whole is number 0.
 
     Attributes:
@@ -167,7 +185,7 @@ class Parts(Frontier[Part[W]]):
             most: parts that are open, at most.
         """
 
-        def branch(taken: list[Part[W]]) -> bool:
+        def branch(taken: list[Part]) -> bool:
             return self._put(taken, cut([part.what for part in taken]), bound)
 
         def settled() -> bool:
@@ -191,7 +209,7 @@ class Parts(Frontier[Part[W]]):
         Args:
             begin: begins to cut parts; what it returns waits for the end, as ``cut`` of `halve`.
         """
-        begun: list[tuple[object, list[Part[W]], Callable[[], Cut[W]]]] = []
+        begun: list[tuple[object, list[Part], Callable[[], Cut[W]]]] = []
         goal = enough()
 
         def go_on() -> bool:
@@ -215,14 +233,14 @@ class Parts(Frontier[Part[W]]):
             for hand in list(self.running):
                 self.give_back(hand)
 
-    def _best(self, batch: int, goal: float) -> list[Part[W]]:
+    def _best(self, batch: int, goal: float) -> list[Part]:
         """The parts with the largest bounds, but for the first one those above a goal."""
         taken = [self.take()]
         while self.waiting and len(taken) < batch and self.waiting[0].bound > goal:
             taken.append(self.take())
         return taken
 
-    def _put(self, taken: list[Part[W]], made: Cut[W], bound: Callable[[W], float]) -> bool:
+    def _put(self, taken: list[Part], made: Cut[W], bound: Callable[[W], float]) -> bool:
         """Push the halves of parts that were cut; whether they were."""
         for part, (how, *halves) in zip(taken, made or (), strict=made is not None):
             self.cuts.append((part.number, how))
