@@ -33,7 +33,7 @@ BESIDE = 400
 OFFERED = 8
 
 #: Products between two looks at the clock, and boxes at most, so that threads end together.
-PRODUCTS, SOME = 1 << 28, 64
+PRODUCTS, SOME = 1 << 30, 128
 
 #: Where more than this share of all units is open, so many cuts go by without bounds.
 CROWDED, SKIPPED = 0.7, 2
