@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from typing import Any
@@ -139,22 +140,44 @@ def test_an_interrupt_leaves_what_was_being_cut_open() -> None:
     with pytest.raises(KeyboardInterrupt):
         open_.halve(interrupted, bound, lambda: -math.inf, batch=2)
     assert seen == [(top, len(before))]
-    assert sorted(part.number for part in open_.waiting) == before
+    assert sorted(part.number for part in open_) == before
     assert open_.bound == top
     assert not open_.running
+
+
+def test_ctrl_c_while_parts_are_taken_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ = whole()
+    open_.halve(halves, bound, lambda: 0.5)
+    before, pop = sorted(part.number for part in open_), heapq.heappop
+
+    def interrupted(heap: list) -> None:
+        if len(heap) < len(before):  # the second one
+            raise KeyboardInterrupt
+        pop(heap)
+
+    monkeypatch.setattr(heapq, "heappop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        open_.halve(halves, bound, lambda: -math.inf, batch=3)
+    assert sorted(part.number for part in open_) == before
+    with pytest.raises(KeyboardInterrupt):
+        ahead(open_, -math.inf)
+    assert sorted(part.number for part in open_) == before
+    assert len(open_.waiting) == len(before)
 
 
 def test_another_order_and_weights() -> None:
     nodes = Frontier([Part(-b, n, "") for n, b in enumerate([3.0, 9.0, 5.0])])
     assert nodes.weight == 3
     assert nodes.bound == 9.0
-    assert nodes.take(lambda node: node.number).bound == 5.0
-    assert nodes.take().bound == 9.0
+    assert nodes.take(0, lambda node: node.number).bound == 5.0
+    assert nodes.take(0).bound == 9.0
     assert nodes.weight == 1
-    assert len(nodes) == 1
+    assert len(nodes.waiting) == 1
+    assert len(nodes) == 3
+    del nodes.running[0]
     nodes.running["elsewhere"] = [Part(-7.0, 5, "")]
     assert nodes.bound == 7.0
     assert len(nodes) == 2
     nodes.give_back("elsewhere")
-    assert nodes.take().number == 5
+    assert nodes.take(0).number == 5
     assert Frontier[Node]().bound == -math.inf

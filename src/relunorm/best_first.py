@@ -21,6 +21,12 @@ class Open(Protocol):
     """What a frontier holds; the one with the largest bound is the least."""
 
     @property
+    def key(self) -> float: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
     def bound(self) -> float: ...
 
     @property
@@ -57,7 +63,7 @@ class Frontier(Generic[N]):
     """Open nodes."""
 
     def __init__(self, nodes: Iterable[N] = ()):
-        self.waiting: list[N] = []
+        self.waiting: list[tuple[float, int, N]] = []
         self.running: dict[Hashable, list[N]] = {}
         self.weight = 0
         for node in nodes:
@@ -67,40 +73,50 @@ class Frontier(Generic[N]):
         return len(self.waiting) + sum(map(len, self.running.values()))
 
     def __iter__(self) -> Iterator[N]:
-        yield from self.waiting
+        yield from (node for *_, node in self.waiting)
         for nodes in self.running.values():
             yield from nodes
 
     @property
     def bound(self) -> float:
         """The largest bound of an open node."""
-        first = self.waiting[0].bound if self.waiting else -math.inf
+        first = -self.waiting[0][0] if self.waiting else -math.inf
         return max([first, *(node.bound for nodes in self.running.values() for node in nodes)])
 
     def add(self, node: N) -> None:
         """Put a node among those that wait."""
-        heapq.heappush(self.waiting, node)
+        heapq.heappush(self.waiting, (node.key, node.number, node))
         self.weight += node.weight
 
-    def take(self, order: Callable[[N], Any] | None = None) -> N:
-        """The node with the largest bound, or the one that is last in another order."""
+    def take(self, who: Hashable, order: Callable[[N], Any] | None = None) -> N:
+        """Hand somebody the node with the largest bound, or the one that is last in another order.
+
+        It is theirs before it waits no more, so that Ctrl-C in between does not lose it.
+        """
+        at = 0
+        if order is not None:
+            at = max(range(len(self.waiting)), key=lambda k: order(self.waiting[k][2]))
+        node = self.waiting[at][2]
+        self.running.setdefault(who, []).append(node)
         if order is None:
-            node = heapq.heappop(self.waiting)
+            heapq.heappop(self.waiting)
         else:
-            at = max(range(len(self.waiting)), key=lambda k: order(self.waiting[k]))
-            node = self.waiting.pop(at)
+            self.waiting = [*self.waiting[:at], *self.waiting[at + 1 :]]
             heapq.heapify(self.waiting)
         self.weight -= node.weight
         return node
 
     def give_back(self, who: Hashable) -> None:
         """Let what somebody did not finish wait again."""
-        for node in self.running.pop(who):
-            self.add(node)
+        waiting = {id(node) for *_, node in self.waiting}
+        for node in self.running.get(who, ()):
+            if id(node) not in waiting:
+                self.add(node)
+        self.running.pop(who, None)
 
     def run(
         self,
-        take: Callable[[], list[N]],
+        take: Callable[[Hashable], None],
         branch: Callable[[list[N]], bool],
         settled: Callable[[], bool],
         then: Callable[[], None] = lambda: None,
@@ -108,15 +124,15 @@ class Frontier(Generic[N]):
         """Work on one batch of nodes after the other, here, until none waits or all is settled.
 
         Args:
-            take: what is next.
+            take: takes what is next, for whoever it is told.
             branch: adds what is left of these nodes, or says that it cannot: then that was all.
             then: called after each batch.
         """
         while self.waiting and not settled():
-            self.running[self] = taken = take()
             done = False
             try:
-                done = branch(taken)
+                take(self)
+                done = branch(self.running[self])
             finally:
                 if done:
                     del self.running[self]
@@ -191,7 +207,7 @@ class Parts(Frontier[Part], Generic[W]):
         def settled() -> bool:
             return not self.bound > enough() or clock.expired() or len(self) >= most
 
-        self.run(lambda: self._best(batch, enough()), branch, settled, then)
+        self.run(lambda who: self._best(who, batch, enough()), branch, settled, then)
 
     def halve_ahead(
         self,
@@ -209,7 +225,7 @@ class Parts(Frontier[Part], Generic[W]):
         Args:
             begin: begins to cut parts; what it returns waits for the end, as ``cut`` of `halve`.
         """
-        begun: list[tuple[object, list[Part], Callable[[], Cut[W]]]] = []
+        begun: list[tuple[object, Callable[[], Cut[W]]]] = []
         goal = enough()
 
         def go_on() -> bool:
@@ -219,12 +235,12 @@ class Parts(Frontier[Part], Generic[W]):
         try:
             while go_on() or begun:
                 if go_on():
-                    hand, taken = object(), self._best(batch, goal)
-                    self.running[hand] = taken
-                    begun.append((hand, taken, begin([part.what for part in taken])))
+                    hand = object()
+                    self._best(hand, batch, goal)
+                    begun.append((hand, begin([part.what for part in self.running[hand]])))
                     continue
-                hand, taken, wait = begun[0]
-                if not self._put(taken, wait(), bound):
+                hand, wait = begun[0]
+                if not self._put(self.running[hand], wait(), bound):
                     return
                 del begun[0], self.running[hand]
                 goal = enough()
@@ -233,12 +249,11 @@ class Parts(Frontier[Part], Generic[W]):
             for hand in list(self.running):
                 self.give_back(hand)
 
-    def _best(self, batch: int, goal: float) -> list[Part]:
-        """The parts with the largest bounds, but for the first one those above a goal."""
-        taken = [self.take()]
-        while self.waiting and len(taken) < batch and self.waiting[0].bound > goal:
-            taken.append(self.take())
-        return taken
+    def _best(self, who: Hashable, batch: int, goal: float) -> None:
+        """Hand on the parts with the largest bounds, but for the first one those above a goal."""
+        self.take(who)
+        while self.waiting and len(self.running[who]) < batch and -self.waiting[0][0] > goal:
+            self.take(who)
 
     def _put(self, taken: list[Part], made: Cut[W], bound: Callable[[W], float]) -> bool:
         """Push the halves of parts that were cut; whether they were."""

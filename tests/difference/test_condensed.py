@@ -190,3 +190,36 @@ def test_rows_in_float32_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
     single, double = found
     assert (single != double).any()
     assert (abs(single - double) <= 1e-3 * abs(double).max(axis=1, keepdims=True)).all()
+
+
+def _kinked(height: float, apart: float, at: float, second: str) -> tuple[Network, Network]:
+    """Ranges are wide, and differences largest where z nearly changes sign at the middle."""
+    ones = np.ones((1, 1))
+    open_ = [ones, np.array([[height - 2 * apart]]), ones]
+    biases = [np.zeros(1), np.array([apart - at]), np.zeros(1)]
+    if second == "on":
+        biases[1] = np.array([2 * apart + at])
+    first = [ones, np.array([[height]]), ones]
+    own = [np.zeros(1), np.array([-at]), np.zeros(1)]
+    return Network.from_weights(first, own), Network.from_weights(open_, biases)
+
+
+@pytest.mark.parametrize("second", ["open", "on"])
+@pytest.mark.parametrize("height", [1.0, 3.0])
+@pytest.mark.parametrize("apart", [4.9e-5, 2e-4])
+def test_slopes_that_are_rounded_keep_their_lines_above(apart, height, second):
+    least = np.inf
+    for at in np.linspace(4e-6, 6e-6, 60):
+        first, other = _kinked(height, apart * height, float(at) * height, second)
+        pair = pair_up(first, other)
+        assert pair is not None
+        lo, hi = -np.ones((1, 1)), np.ones((1, 1))
+        bounder, upper = Bounder(pair, lo[0], hi[0]), np.empty((1, 2))
+        signs = np.full((1, bounder.units), OPEN, dtype=np.int8)
+        bounder.bound(lo, hi, signs, upper, np.empty((1, 1)), np.empty((1, 1)))
+        for x in (-1.0, 0.0, 1.0, *np.linspace(0, 2e-4, 9)):
+            (f,), (g,) = (exact(n, [Fraction(float(x))])[0] for n in (first, other))
+            assert Fraction(float(upper[0, 0])) >= g - f
+            assert Fraction(float(upper[0, 1])) >= f - g
+        least = min(least, float(upper.min()))
+    assert np.isfinite(least)

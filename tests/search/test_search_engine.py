@@ -144,7 +144,7 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     clock = Clock()
     search._begin(clock, Teller(None, clock))
     search._root(clock, Teller(None, clock))
-    (task,) = search.open.waiting
+    (task,) = search.open
     node = node_of(task.numbers, task.units, task.known, 3, 1, 1)
     before = np.array([node.low, node.high])
     points = domain.sample(20_000, seed)

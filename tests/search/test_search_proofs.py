@@ -13,6 +13,7 @@ import pytest
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.best_first import Frontier
 from relunorm.clock import Clock, Teller
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.decide import decide_any
@@ -137,14 +138,15 @@ def test_a_part_with_a_larger_bound_than_the_whole_is_closed_above_it():
     """Tuned anew, a part may come out above the one it was cut from: that one's bound counts."""
     net = network(5, (3, 16, 16, 2))
     search, proof = stopped(net, Box.cube(3), 0)
-    (root,) = search.open.waiting
+    (root,) = search.open
     clock = Clock()
     search.run(clock, Teller(None, clock), 6)
     assert search.upper < root.bound
-    search.open.waiting = [
+    loose = [
         replace(task, key=root.key, numbers=np.full_like(task.numbers, 1e9), origin=root)
-        for task in search.open.waiting
+        for task in search.open
     ]
+    search.open = Frontier(loose)
     again = replace(proof, tape=search.record()).verify(net)
     assert again.holds
     assert again.upper == root.bound
@@ -159,7 +161,7 @@ def test_open_parts_that_are_changed_are_refused():
     leaves = [
         (at, size)
         for at, size in parts
-        if tape[at] == CLOSED and tape[at + 1] in [task.number for task in search.open.waiting]
+        if tape[at] == CLOSED and tape[at + 1] in [task.number for task in search.open]
     ]
     cuts = [p for p in parts if tape[p[0]] == CUT]
     assert len(leaves) > 2

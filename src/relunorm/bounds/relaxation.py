@@ -43,6 +43,11 @@ def relu_chord(low: Any, high: Any) -> Any:
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
+def relu_rise(s: Any, low: Any, high: Any) -> Any:
+    """The shift that a line of slope s, 0 <= s <= 1, needs above max(z, 0), rounded up."""
+    return max(-s * low, (1.0 - s) * high) * (1.0 + 4.0 * EPS) + TINY
+
+
 @dataclass(frozen=True)
 class Kink:
     """An activation as bounding sees it: slope below and above 0, and a jump for a step.

@@ -226,7 +226,7 @@ class Polytope(Domain):
         def settled() -> bool:
             return open_.bound <= best * (1 + 2e-9) or open_.made > 20_000
 
-        open_.run(lambda: [open_.take()], branch, settled)
+        open_.run(open_.take, branch, settled)
         return float(np.sqrt(max(best, open_.bound)))
 
     def __repr__(self) -> str:

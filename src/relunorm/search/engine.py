@@ -9,7 +9,7 @@ the open nodes on other processes (`together`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -271,14 +271,14 @@ class Search:
             return self.below
         return self.value + 0.5 * self.tolerance * max(1.0, abs(self.value))
 
-    def take(self) -> Task:
+    def take(self, who: Hashable) -> Task:
         """The node with the largest bound, or the deepest: in turns when a target is looked for,
         since then order does not shorten a proof and depth finds points; always, once the waiting
         nodes take too much room."""
         self.turn = not self.turn
         if self.open.weight > MOST_WAITING or (self.turn and self.target < math.inf):
-            return self.open.take(lambda task: (task.depth, task.number))
-        return self.open.take()
+            return self.open.take(who, lambda task: (task.depth, task.number))
+        return self.open.take(who)
 
     def _budget(self) -> int:
         """How many nodes a chunk may look at."""
@@ -313,7 +313,7 @@ class Search:
                 self.attack_more(clock)
             self.report(tell)
 
-        self.open.run(lambda: [self.take()], chunk, settled, between)
+        self.open.run(self.take, chunk, settled, between)
 
     def report(self, tell: Teller) -> None:
         """Say how far the search has come."""
@@ -371,7 +371,7 @@ class Search:
         the largest bound, in turns."""
         assert self.form is not None
         d, size = len(self.form.lo), self.attack.starts // 2
-        waiting = self.open.waiting
+        waiting = [task for *_, task in self.open.waiting]
         tasks = [waiting[i] for i in self.attack.rng.integers(len(waiting), size=size)]
         tasks[0] = max(waiting, key=lambda task: task.depth) if self.turn else waiting[0]
         lo, hi = ([self.form.lift(task.numbers[at : at + d]) for task in tasks] for at in (0, d))

@@ -55,10 +55,12 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
         try:
             while taken or not search.settled(clock):
                 while free and not search.settled(clock):
-                    task, place = search.take(), free.pop()
+                    hand = object()
+                    task, place = search.take(hand), free.pop()
                     space, reserved = search.space(place), search.reserved()
                     job = pool.submit(explored, search, task, space, clock, stop, *reserved)
                     search.open.running[job], taken[job] = [task], place
+                    del search.open.running[hand]
                 for job in wait(taken, return_when=FIRST_COMPLETED).done:
                     search.keep(job.result())
                     del search.open.running[job]
@@ -71,6 +73,8 @@ def on_threads(search: Search, clock: Clock, tell: Teller, stop: NDArray[np.uint
             for job in list(taken):
                 search.keep(job.result())
                 del search.open.running[job], taken[job]
+            for who in list(search.open.running):
+                search.open.give_back(who)
             raise
 
 
@@ -136,13 +140,14 @@ def _dealt(search: Search, clock: Clock, jobs: int, seconds: float) -> list[Shar
     """The open nodes, those with the largest bounds first, in turns to one task after the other."""
     open_ = search.open
     count = min(len(open_.waiting), TASKS * jobs)
-    nodes = sorted(open_.waiting)
+    waiting = sorted(open_.waiting)
+    nodes = [task for *_, task in waiting]
     sizes = np.cumsum([task.weight for task in nodes])
     sent = min(int(np.searchsorted(sizes, MOST_NUMBERS)), MOST_NODES * count)
     sent = min(max(sent, count), len(nodes))
     hands: dict[Hashable, list[Task]] = {k: nodes[k:sent:count] for k in range(count)}
     # never in neither of the two, whenever Ctrl-C comes
-    open_.running, open_.waiting = hands, nodes[sent:]
+    open_.running, open_.waiting = hands, waiting[sent:]
     open_.weight -= int(sizes[sent - 1])
     if count < jobs:  # too few for all: come back soon with more of them
         seconds = FIRST_ROUND

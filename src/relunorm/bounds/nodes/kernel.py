@@ -44,6 +44,7 @@ part: Any = jit.kernel_part
 loosely: Any = jit.loose_part
 
 chord, tangent = part(relaxation.relu_chord), part(relaxation.tangent)
+rise_of = part(relaxation.relu_rise)
 
 
 @part

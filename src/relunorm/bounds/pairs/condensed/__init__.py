@@ -34,6 +34,7 @@ same coefficients and go down as one, which takes a fifth less time a box.
 
 Rows are in float32, sixteen numbers at a time, for which they have to be counted from the middle.
 Where numbers are too large or too small for it (`memory.flatten`) the same code works in float64.
+Lines are those of the slopes as they are kept, rounded.
 
 Sound in real arithmetic: beside every row stands what it can be off by anywhere in the box, as a
 number that is added to its bounds. An open unit has two such numbers. One is what its own row is

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.nodes.kernel import chord, tangent
+from relunorm.bounds.nodes.kernel import chord, rise_of, tangent
 from relunorm.compiled.jit import kernel_part, steady_part
 from relunorm.compiled.operations import keep, lanes, spread, width
 
 
 @kernel_part
 def relu_lines(lines, k, low, high):
-    """Column k: the line above relu and its height at 0, and the slope of the line below."""
-    steep, rise, flat = 0.0, 0.0, 0.0
+    """Column k: the line above relu and its height at 0, and the slope of the line below.
+
+    The height is that of the slope as it is kept, which is rounded: a line of another one would be
+    below relu at an end, by more than the width of a difference of near copies.
+    """
+    lines[0, k], lines[1, k], lines[2, k] = 0.0, 0.0, 0.0
     if low >= 0.0:
-        steep, flat = 1.0, 1.0
+        lines[0, k], lines[2, k] = 1.0, 1.0
     elif high > 0.0:
-        steep, rise = chord(low, high)
-        flat = tangent(0.0, 1.0, low, high)
-    lines[0, k], lines[1, k], lines[2, k] = steep, rise, flat
+        steep, _ = chord(low, high)
+        lines[0, k] = steep
+        lines[1, k] = rise_of(float(lines[0, k]), low, high)
+        lines[2, k] = tangent(0.0, 1.0, low, high)
 
 
 @steady_part
