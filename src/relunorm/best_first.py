@@ -116,7 +116,7 @@ class Frontier(Generic[N]):
 
     def run(
         self,
-        take: Callable[[Hashable], None],
+        take: Callable[[Hashable], object],
         branch: Callable[[list[N]], bool],
         settled: Callable[[], bool],
         then: Callable[[], None] = lambda: None,
