@@ -150,10 +150,10 @@ def test_ctrl_c_while_parts_are_taken_loses_none(monkeypatch: pytest.MonkeyPatch
     open_.halve(halves, bound, lambda: 0.5)
     before, pop = sorted(part.number for part in open_), heapq.heappop
 
-    def interrupted(heap: list) -> None:
+    def interrupted(heap: list) -> Any:
         if len(heap) < len(before):  # the second one
             raise KeyboardInterrupt
-        pop(heap)
+        return pop(heap)
 
     monkeypatch.setattr(heapq, "heappop", interrupted)
     with pytest.raises(KeyboardInterrupt):

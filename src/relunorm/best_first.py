@@ -251,9 +251,10 @@ class Parts(Frontier[Part], Generic[W]):
 
     def _best(self, who: Hashable, batch: int, goal: float) -> None:
         """Hand on the parts with the largest bounds, but for the first one those above a goal."""
-        self.take(who)
-        while self.waiting and len(self.running[who]) < batch and -self.waiting[0][0] > goal:
-            self.take(who)
+        hand, waiting, pop = self.running.setdefault(who, []), self.waiting, heapq.heappop
+        while waiting and (not hand or (len(hand) < batch and -waiting[0][0] > goal)):
+            hand.append(waiting[0][2])  # first, as in `take`
+            self.weight -= pop(waiting)[2].weight
 
     def _put(self, taken: list[Part], made: Cut[W], bound: Callable[[W], float]) -> bool:
         """Push the halves of parts that were cut; whether they were."""
