@@ -11,28 +11,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from relunorm.clock import NO_LIMIT, Clock
-
-
-class Open(Protocol):
-    """What a frontier holds; the one with the largest bound is the least."""
-
-    @property
-    def key(self) -> float: ...
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def bound(self) -> float: ...
-
-    @property
-    def weight(self) -> int: ...
-
-    def __lt__(self, other: Any, /) -> bool: ...
 
 
 @dataclass(order=True)
@@ -52,7 +34,7 @@ class Node:
         return 1
 
 
-N = TypeVar("N", bound=Open)
+N = TypeVar("N", bound=Node)
 W = TypeVar("W")
 
 #: For every part how it is cut, and both halves; or None.
@@ -143,23 +125,14 @@ class Frontier(Generic[N]):
             then()
 
 
-class Part(NamedTuple):
-    """A part of a domain, with what its client knows of it; a tuple, for there may be millions."""
+@dataclass(order=True)
+class Part(Node, Generic[W]):
+    """A part of a domain, with what its client knows of it."""
 
-    key: float
-    number: int
-    what: Any
-
-    @property
-    def bound(self) -> float:
-        return -self.key
-
-    @property
-    def weight(self) -> int:
-        return 1
+    what: W = field(compare=False)
 
 
-class Parts(Frontier[Part], Generic[W]):
+class Parts(Frontier[Part[W]]):
     """Parts of a domain, numbered as they come: the whole is number 0.
 
     Attributes:
@@ -201,7 +174,7 @@ class Parts(Frontier[Part], Generic[W]):
             most: parts that are open, at most.
         """
 
-        def branch(taken: list[Part]) -> bool:
+        def branch(taken: list[Part[W]]) -> bool:
             return self._put(taken, cut([part.what for part in taken]), bound)
 
         def settled() -> bool:
@@ -256,7 +229,7 @@ class Parts(Frontier[Part], Generic[W]):
             hand.append(waiting[0][2])  # first, as in `take`
             self.weight -= pop(waiting)[2].weight
 
-    def _put(self, taken: list[Part], made: Cut[W], bound: Callable[[W], float]) -> bool:
+    def _put(self, taken: list[Part[W]], made: Cut[W], bound: Callable[[W], float]) -> bool:
         """Push the halves of parts that were cut; whether they were."""
         for part, (how, *halves) in zip(taken, made or (), strict=made is not None):
             self.cuts.append((part.number, how))

@@ -212,7 +212,7 @@ class Polytope(Domain):
 
         open_ = Parts(*bounded(self.bounding_box))
 
-        def branch(taken: list[Part]) -> bool:
+        def branch(taken: list[Part[tuple[Box, Vector]]]) -> bool:
             box, x = taken[0].what
             axis = int(np.argmax((box.hi - x) * (x - box.lo)))
             cut = np.array(box.hi), np.array(box.lo)
